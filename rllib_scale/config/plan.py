@@ -54,8 +54,9 @@ class Trial:
     trained: TrialConfig | None = None
 
     def as_trained(self, trained: TrialConfig, epochs: int) -> Trial:
-        """The trial after its training, which ended with other settings (PBT) or after fewer epochs (ASHA)."""
-        if trained.trial_id != self.config.trial_id:  # members of a population may end with equal settings
+        """The trial after its training: with settings from PBT or Optuna, or after fewer epochs (ASHA)."""
+        # Members of a population may end with equal settings. What Optuna has suggested is a training as any other.
+        if trained.population == self.config.population and trained.trial_id != self.config.trial_id:
             population = f"{self.config.population} {self.config.trial_id}"
             trained = trained.model_copy(update={"population": population})
         if 0 < epochs < trained.stop_epochs:

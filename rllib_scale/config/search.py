@@ -1,7 +1,8 @@
-"""Search for settings: random points, early stopping by ASHA, population-based training (PBT).
+"""Search for settings: random points or Optuna's, early stopping by ASHA, population-based training (PBT).
 
-The values of a point are settings of a trial, which is hashed, stored and skipped like any other. The points depend on
-the seed only: the same sweep draws the same points again. Free of ray and torch.
+The values of a random point are settings of a trial, which is hashed, stored and skipped like any other. They depend on
+the seed only: the same sweep draws the same points again. What Optuna suggests depends on the scores so far. A training
+that waits for it is planned by its number. Free of ray and torch.
 """
 
 from __future__ import annotations
@@ -20,6 +21,9 @@ from rllib_scale.errors import UserError
 Point = dict[str, Any]
 """Config path -> value."""
 Metric = Literal["response_mean_s", "completed", "episode_return"]
+Metrics = Annotated[tuple[Metric, ...], Field(min_length=2)]
+SCORE = "score"
+"""Key of the score in a training's results; NaN before an episode has ended: such a training is not compared."""
 DIGITS = 4
 """Significant digits of a drawn number, all of which a label shows."""
 
@@ -48,16 +52,22 @@ class Distribution(Model):
         """Draw one value; `integer`: of a setting that is an integer."""
         if self.choice is not None:
             return self.choice[int(generator.integers(len(self.choice)))]
-        assert self.bounds is not None
-        low, high = self.bounds
+        low, high = self.ends(integer)
         if integer:
-            low, high = math.ceil(low) - 0.5, math.floor(high) + 0.5  # so that all are equally likely
+            low, high = low - 0.5, high + 0.5  # so that all are equally likely
         share = generator.random()
         if self.loguniform is not None:
             value = math.exp(math.log(low) + share * (math.log(high) - math.log(low)))
         else:
             value = low + share * (high - low)
         return self.nearest(round(value) if integer else value)
+
+    def ends(self, integer: bool = False) -> tuple[Any, ...]:
+        """The lowest and the highest value, or all values of a choice."""
+        if self.bounds is None:
+            return self.choice or ()
+        low, high = self.bounds
+        return (math.ceil(low), math.floor(high)) if integer else (low, high)
 
     def nearest(self, value: Any) -> Any:
         """The nearest number within the bounds: an integer stays one, another has DIGITS digits, as a bound may not."""
@@ -97,11 +107,18 @@ class SearchConfig(Model):
     """Settings that a sweep tries beyond its grid, and the scheduler that stops or changes trainings."""
 
     space: dict[str, Distribution] = Field(default={}, description="config path -> distribution")
-    samples: Count = Field(default=16, description="points drawn from the space")
+    samples: Count = Field(default=16, description="points of the space that are trained")
+    algorithm: Literal["random", "optuna"] = Field(
+        default="random",
+        description="random: points drawn by `seed`; optuna: each training has the settings that Optuna (TPE) suggests "
+        "from the scores so far; `pip install rllib-scale[search]`",
+    )
     seed: Seed = 0
     scheduler: Literal["none", "asha", "pbt"] = "none"
-    metric: Metric = Field(
-        default="episode_return", description="a low response alone may come from few completed tasks"
+    metric: Metric | Metrics = Field(
+        default="episode_return",
+        description="a low response alone may come from few completed tasks; several: a search for settings that no "
+        "others beat in all of them",
     )
     window: Count = Field(default=10, description="epochs with an ended episode whose mean is a training's score")
     asha: ASHAConfig = ASHAConfig()
@@ -111,18 +128,53 @@ class SearchConfig(Model):
     def _parts_agree(self) -> SearchConfig:
         if self.scheduler == "pbt" and not self.space:
             raise ValueError("scheduler pbt changes the settings of `space`, which is empty")
+        if self.algorithm == "optuna" and not self.space:
+            raise ValueError("algorithm optuna suggests settings of `space`, which is empty")
+        if self.algorithm == "optuna" and self.scheduler == "pbt":
+            raise ValueError("scheduler pbt changes the settings itself; valid with algorithm optuna: none, asha")
+        if len(self.metrics) > 1 and self.scheduler != "none":
+            raise ValueError(f"scheduler {self.scheduler} compares trainings by one metric, not by {len(self.metrics)}")
         return self
 
     @property
-    def mode(self) -> Literal["min", "max"]:
-        """Whether the metric is minimised or maximised."""
-        return "min" if self.metric == "response_mean_s" else "max"
+    def metrics(self) -> tuple[Metric, ...]:
+        """Its metrics, often one."""
+        return self.metric if isinstance(self.metric, tuple) else (self.metric,)
 
-    def best(self, scores: Mapping[Any, float]) -> list[Any]:
-        """The keys of the best score, several if they are equal; none if all scores are NaN."""
-        known = [value for value in scores.values() if not math.isnan(value)]
-        best = (min if self.mode == "min" else max)(known, default=math.nan)
-        return [key for key, value in scores.items() if value == best]
+    @property
+    def modes(self) -> list[Literal["min", "max"]]:
+        """Whether each metric is minimised or maximised."""
+        return ["min" if metric == "response_mean_s" else "max" for metric in self.metrics]
+
+    def scores(self, curve: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+        """The score of a training curve by each metric, under the keys of a training's results."""
+        values = [recent(curve, metric, self.window) for metric in self.metrics]
+        return dict(zip(self.score_keys, values, strict=True))
+
+    @property
+    def score_keys(self) -> list[str]:
+        """Keys of the scores: `score`, or with several metrics one for each."""
+        return [SCORE] if len(self.metrics) == 1 else [f"{SCORE}_{metric}" for metric in self.metrics]
+
+    def best(self, scores: Mapping[Any, Sequence[float]]) -> list[Any]:
+        """The keys of the best scores: those that no others beat in one metric and equal in the rest.
+
+        With one metric these are ties. Scores with a NaN do not count.
+        """
+        signs = [1 if mode == "max" else -1 for mode in self.modes]
+        known = {
+            key: [sign * value for sign, value in zip(signs, values, strict=True)]
+            for key, values in scores.items()
+            if not any(map(math.isnan, values))
+        }
+
+        def is_beaten(own: list[float]) -> bool:
+            return any(
+                other != own and all(one >= two for one, two in zip(other, own, strict=True))
+                for other in known.values()
+            )
+
+        return [key for key, own in known.items() if not is_beaten(own)]
 
 
 def recent(curve: Sequence[Mapping[str, Any]], metric: str, window: int) -> float:
@@ -141,7 +193,7 @@ def rounded(value: float) -> float:
 
 
 def points(search: SearchConfig | None, sections: type[Model]) -> list[Point]:
-    """The points to train; without a search or a space one point without settings.
+    """The random points to train; without a search or a space one point without settings.
 
     Args:
         search: the search.
@@ -152,17 +204,27 @@ def points(search: SearchConfig | None, sections: type[Model]) -> list[Point]:
     """
     if search is None or not search.space:
         return [{}]
-    integers = {path for path in search.space if is_integer(sections, path)}
-    for path in integers:
-        bounds = search.space[path].bounds
-        if bounds is not None and math.ceil(bounds[0]) > math.floor(bounds[1]):
-            raise UserError(f"search.space.{path} {list(bounds)}: there is no integer between; valid: wider bounds")
+    integers = integers_of(search, sections)
     # A generator for each point: more samples later do not change the first points.
     generators = (np.random.default_rng([search.seed, index]) for index in range(search.samples))
     return [
         {path: values.draw(generator, path in integers) for path, values in search.space.items()}
         for generator in generators
     ]
+
+
+def integers_of(search: SearchConfig, sections: type[Model]) -> set[str]:
+    """The paths of a space that are integers.
+
+    Raises:
+        UserError: the bounds of an integer have none between them.
+    """
+    integers = {path for path in search.space if is_integer(sections, path)}
+    for path in integers:
+        bounds = search.space[path].bounds
+        if bounds is not None and math.ceil(bounds[0]) > math.floor(bounds[1]):
+            raise UserError(f"search.space.{path} {list(bounds)}: there is no integer between; valid: wider bounds")
+    return integers
 
 
 def check_acts(search: SearchConfig | None, trainings: Iterable[TrialConfig]) -> None:

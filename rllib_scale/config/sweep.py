@@ -264,6 +264,18 @@ class SweepConfig(Sections, _Product):  # fields come from right to left: name a
                 )
         if self.search.scheduler == "pbt" and self.axes:
             raise ValueError("search.scheduler pbt continues trainings as copies of others: leave out grid and zip")
+        if self.search.algorithm == "optuna":
+            if self.axes or len(self.methods) * len(self.seeds) > 1:
+                raise ValueError(
+                    "search.algorithm optuna learns from every training of a sweep: give one method and one seed, and "
+                    "leave out grid and zip"
+                )
+            for path in self.search.space:
+                if path.split(".")[0] in ("env", "resources", "scenario", "stop"):
+                    raise ValueError(
+                        f"search.space.{path}: search.algorithm optuna suggests settings of the learner; valid: "
+                        "search.algorithm random"
+                    )
         return self
 
     def problem(self, name: str) -> EnvConfig:

@@ -86,7 +86,11 @@ class TrialConfig(Model):
     srr: SRRConfig | None = Field(description="null: a method without it")
     stop: StopConfig = StopConfig()
     resources: TrialResources = TrialResources()
-    population: str = Field(default="", description="PBT: hash of the search whose members trained side by side")
+    population: str = Field(
+        default="",
+        description="hash of a search: of PBT, whose members trained side by side; of Optuna, with the training's "
+        "number, until it has suggested settings",
+    )
 
     @model_validator(mode="before")
     @classmethod

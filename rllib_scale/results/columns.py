@@ -176,4 +176,4 @@ HISTORY_COLUMNS: dict[str, tuple[str, str]] = {
     "value": ("string", "as JSON"),
     "member": ("string", "the training that had the value: another one before this was continued as its copy"),
 }
-"""What PBT changed during trainings."""
+"""What Optuna suggested, and what PBT changed during trainings."""

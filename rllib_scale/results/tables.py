@@ -7,7 +7,7 @@ A folder, on a disk or in an object store, holds
     features/               one row per policy, setting and scale: its attention feature there (FEATURE_COLUMNS)
     training/               one row per epoch of a finished training (TRAINING_COLUMNS)
     trainings/              one row per finished training (TRAININGS_COLUMNS)
-    history/                one row per setting that PBT changed (HISTORY_COLUMNS)
+    history/                one row per setting that Optuna suggested or PBT changed (HISTORY_COLUMNS)
     policies/TRIAL/         policy.safetensors and policy.json of each finished training
     trials/                 Ray Tune's own folder: checkpoints, logs, TensorBoard events
     .lock.json              while a sweep runs there: its process

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Iterable
 from typing import Any
 
 from rllib_scale.config import METHODS, PPO, Imitation, TrialConfig
 from rllib_scale.config.plan import EvaluationUnit, Plan, Trial
 from rllib_scale.config.rounds import without_paper_mode
+from rllib_scale.config.sweep import SweepConfig
 from rllib_scale.errors import UserError
 from rllib_scale.policies.make import make_policy
 from rllib_scale.workloads.generators import check_source
@@ -21,9 +23,10 @@ def check_plan(plan: Plan, trust: bool = False) -> None:
         trust: import the user code that given policies name.
 
     Raises:
-        UserError: a scheduler cannot play its problem; no workload can be drawn; an episode would be too long; or a
-            policy, an encoder or a reward that a training names does not fit.
+        UserError: a package of an extra is missing; a scheduler cannot play its problem; no workload can be drawn; an
+            episode would be too long; or a policy, an encoder or a reward that a training names does not fit.
     """
+    _check_installed(plan.sweep)
     check_schedulers(plan.units, trust)
     problems = {id(unit.problem): unit.env for unit in plan.units}
     for env in {id(env): env for env in (*(trial.config.env for trial in plan.trials), *problems.values())}.values():
@@ -31,6 +34,20 @@ def check_plan(plan: Plan, trust: bool = False) -> None:
     for env in problems.values():
         env.check_size()
     _check_trainings(plan.trials)
+
+
+def _check_installed(sweep: SweepConfig) -> None:
+    """Refuse a sweep that needs a package which is not installed.
+
+    Raises:
+        UserError: with the extra that brings it.
+    """
+    needed = [("tracking", str(name), "tracking") for name in sweep.tracking]
+    if sweep.search is not None and sweep.search.algorithm == "optuna":
+        needed.append(("search.algorithm", "optuna", "search"))
+    for key, name, extra in needed:
+        if importlib.util.find_spec(name) is None:
+            raise UserError(f"{key}: {name} is not installed; pip install 'rllib-scale[{extra}]'")
 
 
 def check_schedulers(units: Iterable[EvaluationUnit], trust: bool = False) -> None:

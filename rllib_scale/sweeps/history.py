@@ -1,4 +1,4 @@
-"""What a training was trained with: the settings of a member of a population (PBT) change on the way. Imports no ray.
+"""What a training was trained with: PBT changes the settings of its members on the way. Imports no ray.
 
 Each row of a member's curve holds its settings, and the member that trained the epoch: a copy of another continues that
 one's curve.
@@ -26,7 +26,7 @@ def history(curve: Curve, name: str) -> list[dict[str, Any]]:
     """Rows of the history table of a training: its first settings, and each change.
 
     Args:
-        curve: of a member of a population; another has no rows.
+        curve: of a member of a population or of a training that Optuna suggested; another has no rows.
         name: planned name of the training.
 
     Returns:

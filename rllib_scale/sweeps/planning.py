@@ -15,7 +15,7 @@ from rllib_scale.config.pinned import without_places
 from rllib_scale.config.plan import Asked, EvaluationUnit, Plan, Problem, Trial, rule_identity
 from rllib_scale.config.rounds import in_own_rounds
 from rllib_scale.config.schedulers import parse_scheduler
-from rllib_scale.config.search import check_acts, points
+from rllib_scale.config.search import check_acts, integers_of, points
 from rllib_scale.config.sweep import TRAIN_SCENARIO, TRIAL_SECTIONS, Overrides, SweepConfig, nested, over
 from rllib_scale.config.trial import Sections
 from rllib_scale.config.yaml_files import build_model
@@ -61,13 +61,8 @@ class _Grid:
         self._sections: dict[str, Any] = {name: getattr(sweep, name) for name in TRIAL_SECTIONS if name != "env"}
         kept = set(TrialResources.model_fields)
         self._sections["resources"] = TrialResources(**sweep.resources.model_dump(include=kept))
-        if sweep.search is not None and sweep.search.scheduler == "pbt":
-            # The result of a member depends on the whole population, so its hash is part of the training's identity.
-            kept = {*TRIAL_SECTIONS, "scenario", "custom_scenarios", "methods", "seeds", "search"}
-            content = sweep.model_dump(mode="json", exclude_defaults=True, include=kept)
-            self._sections["population"] = digest(without_places(content))
-        self._drawn = points(sweep.search, Sections)
         self._known: dict[str, Any] = {}
+        self._drawn = self._points_of_search()
 
     def trials(self) -> list[tuple[Trial, _Own]]:
         """The trainings and their problems: methods x grid x search x seeds, equal ones once.
@@ -81,8 +76,8 @@ class _Grid:
         of_points: list[set[str]] = [set() for _ in grid]  # trainings of all methods and seeds at each point
         for method in sweep.methods:
             base = self._base(method)
-            for (at, point), drawn, seed in itertools.product(enumerate(grid), self._drawn, sweep.seeds):
-                config = self._trial(method, seed, (*point, *drawn.items()))
+            for (at, point), (drawn, population), seed in itertools.product(enumerate(grid), self._drawn, sweep.seeds):
+                config = self._trial(method, seed, (*point, *drawn.items()), population)
                 base = base or config
                 trial = Trial(config, base, varied)
                 of_points[at].add(config.trial_id)
@@ -92,12 +87,35 @@ class _Grid:
 
     def problems(self) -> list[_Own]:
         """The distinct problems of the points."""
-        drawn = self._drawn if self.sweep.methods else [{}]
+        drawn = [each for each, _ in self._drawn] if self.sweep.methods else [{}]
         owns = (self._own((*point, *each.items())) for point, each in itertools.product(self._points(), drawn))
         return list({(own.scenario, id(own.env)): own for own in owns}.values())
 
     def _points(self) -> Iterator[Overrides]:
         return (tuple(itertools.chain(*point)) for point in itertools.product(*self.sweep.axes))
+
+    def _points_of_search(self) -> list[tuple[dict[str, Any], str]]:
+        """The settings of each point, and the `population` of its trainings.
+
+        The result of a member of PBT depends on the whole population, so its hash is part of the training's identity.
+        What Optuna will suggest is not known: a training is planned by its number.
+
+        Raises:
+            UserError: see `integers_of`; or Optuna could suggest a value that is not valid.
+        """
+        search, sweep = self.sweep.search, self.sweep
+        if search is not None and search.algorithm == "optuna":
+            for path, values in search.space.items():
+                for value in values.ends(path in integers_of(search, Sections)):
+                    self._trial(sweep.methods[0], sweep.seeds[0], ((path, value),))
+            content = search.model_dump(mode="json", exclude_defaults=True, exclude={"samples"})
+            return [({}, f"optuna {digest(content)} {number}") for number in range(search.samples)]
+        population = ""
+        if search is not None and search.scheduler == "pbt":
+            kept = {*TRIAL_SECTIONS, "scenario", "custom_scenarios", "methods", "seeds", "search"}
+            content = sweep.model_dump(mode="json", exclude_defaults=True, include=kept)
+            population = digest(without_places(content))
+        return [(point, population) for point in points(search, Sections)]
 
     def _base(self, method: str) -> TrialConfig | None:
         """The training of a method without the grid; None if it needs a setting that the grid gives.
@@ -109,11 +127,11 @@ class _Grid:
         except UserError:
             return None
 
-    def _trial(self, method: str, seed: int, settings: Overrides) -> TrialConfig:
+    def _trial(self, method: str, seed: int, settings: Overrides, population: str = "") -> TrialConfig:
         changed = {"env": self._own(settings).env}
         for section in {path.split(".")[0] for path, _ in settings} - {"env", "scenario"}:
             changed[section] = self._section(section, [each for each in settings if each[0].split(".")[0] == section])
-        data = self._sections | changed | {"method": method, "seed": seed}
+        data = self._sections | changed | {"method": method, "seed": seed, "population": population}
         return build_model(TrialConfig, data, f"{self.source}: grid")
 
     def _section(self, name: str, settings: Sequence[tuple[str, Any]]) -> Any:

@@ -12,11 +12,9 @@ from ray.tune.experiment import Trial as TuneTrial
 from ray.tune.schedulers import ASHAScheduler, FIFOScheduler, PopulationBasedTraining, TrialScheduler
 
 from rllib_scale.config.plan import Trial
-from rllib_scale.config.search import Distribution, SearchConfig, recent
+from rllib_scale.config.search import SCORE, Distribution, SearchConfig
 from rllib_scale.sweeps.history import Curve
 
-SCORE = "score"
-"""Result key that the schedulers compare; NaN before an episode has ended: such a training is not compared."""
 TIME = "env_steps"
 
 Curves = Mapping[str, Curve]
@@ -49,7 +47,7 @@ class ResumedASHA(ASHAScheduler):
         super().__init__(
             time_attr=TIME,
             metric=SCORE,
-            mode=search.mode,
+            mode=search.modes[0],
             max_t=max_steps,
             grace_period=grace,
             reduction_factor=search.asha.reduction_factor,
@@ -81,8 +79,7 @@ class ResumedASHA(ASHAScheduler):
 
     def _pass_rungs(self, trial: Any, curve: Curve) -> None:
         for epoch, row in enumerate(curve, start=1):
-            score = recent(curve[:epoch], self._search.metric, self._search.window)
-            self.on_trial_result(None, trial, {TIME: row[TIME], SCORE: score})
+            self.on_trial_result(None, trial, {TIME: row[TIME], **self._search.scores(curve[:epoch])})
 
 
 class Population(PopulationBasedTraining):
@@ -100,7 +97,7 @@ class Population(PopulationBasedTraining):
         super().__init__(
             time_attr=TIME,
             metric=SCORE,
-            mode=search.mode,
+            mode=search.modes[0],
             perturbation_interval=search.pbt.interval_steps,
             synch=True,  # without it, members that start at different times would never be compared
             quantile_fraction=search.pbt.quantile,

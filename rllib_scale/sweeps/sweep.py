@@ -17,10 +17,10 @@ from rllib_scale.config import TrialConfig, digest
 from rllib_scale.config.identity import Settings, settings_in
 from rllib_scale.config.pinned import without_places
 from rllib_scale.config.plan import EvaluationUnit, Plan, Trial
-from rllib_scale.config.search import SearchConfig, recent
+from rllib_scale.config.search import SearchConfig
 from rllib_scale.config.sweep import TRIAL_SECTIONS, SweepConfig
 from rllib_scale.config.yaml_files import build_model
-from rllib_scale.errors import UserError
+from rllib_scale.errors import UserError, counted
 from rllib_scale.results import dataset
 from rllib_scale.results.columns import TRAINING_COLUMNS
 from rllib_scale.results.status import POLICY_FILES, finished_trainings, published_policy
@@ -159,7 +159,7 @@ class Sweep:
 
     @cached_property
     def _curves(self) -> dict[str, list[dict[str, Any]]]:
-        columns = [*dict.fromkeys(("trial_id", "epoch", "env_steps", self.search.metric))]
+        columns = ["trial_id", "epoch", "env_steps", *self.search.metrics]
         frame = dataset.read(self.home, "training", columns).sort_values("epoch")
         rows = {str(trial_id): dataset.records(own) for trial_id, own in frame.groupby("trial_id")}
         curves = {name: rows.get(finished.trial_id, []) for name, finished in self._finished.items()}
@@ -237,11 +237,13 @@ class Sweep:
         with ThreadPoolExecutor(AT_ONCE) as pool:
             files = dict(zip(taken, pool.map(copy, taken.values()), strict=True))
         curves = dataset.read(home, "training", rows=pc.field("trial_id").isin([*taken]))
-        shared = {trial_id: self._training_columns(trial) for trial_id, trial in taken.items()}
+        shared = {trial_id: self._training_columns(_ended(trial, files[trial_id])) for trial_id, trial in taken.items()}
         for name in next(iter(shared.values())):
             curves[name] = curves["trial_id"].map({trial_id: own[name] for trial_id, own in shared.items()})
-        if len(curves):
-            self.rows.write("training", curves)
+        changes = dataset.read(home, "history", rows=pc.field("trial").isin([trial.name for trial in taken.values()]))
+        for table, rows in (("history", changes), ("training", curves)):
+            if len(rows):
+                self.rows.write(table, rows)
         last = {str(row["trial_id"]): row for row in dataset.records(curves.sort_values("epoch"))}
         for trial_id, trial in taken.items():
             self._add_training(trial, files[trial_id], last.get(trial_id, {}))
@@ -285,20 +287,31 @@ class Sweep:
             shown = ", ".join([trial.config.method, *(f"{path}={value}" for path, value in settings)])
             finished, whole = self._finished.get(trial.name), of_settings.setdefault(shown, [])
             whole += [trial] * (finished is None or not finished.stopped)
-        scores = {shown: self._mean_score(whole) for shown, whole in of_settings.items()}
+        scores = {shown: self._mean_scores(whole) for shown, whole in of_settings.items()}
         best = self.search.best(scores)
         if not best or len(scores) == 1:
             return None
-        tie = f", a tie of {len(best)} settings" if len(best) > 1 else ""
+
+        def score(shown: str) -> str:
+            return ", ".join(
+                f"{name} {value:.4g}" for name, value in zip(self.search.metrics, scores[shown], strict=True)
+            )
+
         more = [f"{len(best) - SHOWN_TIES} more"] if len(best) > SHOWN_TIES else []
         seeds = max(len(of_settings[shown]) for shown in best)
         mean = f"mean of {seeds} seeds" if seeds > 1 else "one seed"
-        score = f"{self.search.metric} {scores[best[0]]:.4g}"
-        return f"best in training{tie}: {'; '.join([*best[:SHOWN_TIES], *more])}: {score} ({mean})"
+        if len(self.search.metrics) > 1:
+            found = "; ".join([*(f"{shown}: {score(shown)}" for shown in best[:SHOWN_TIES]), *more])
+            return f"best in training, {counted(len(best), 'setting')} that no other beats in all: {found} ({mean})"
+        tie = f", a tie of {len(best)} settings" if len(best) > 1 else ""
+        return f"best in training{tie}: {'; '.join([*best[:SHOWN_TIES], *more])}: {score(best[0])} ({mean})"
 
-    def _mean_score(self, trials: list[Trial]) -> float:
-        scores = [recent(self.curve(trial), self.search.metric, self.search.window) for trial in trials]
-        return sum(scores) / len(scores) if scores else math.nan
+    def _mean_scores(self, trials: list[Trial]) -> list[float]:
+        """The score by each metric, the mean over trainings."""
+        scores = [self.search.scores(self.curve(trial)).values() for trial in trials]
+        return [sum(values) / len(values) for values in zip(*scores, strict=True)] or [math.nan] * len(
+            self.search.metrics
+        )
 
     # ------------------------------------------------------------------ evaluations
 

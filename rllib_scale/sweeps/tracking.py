@@ -8,7 +8,6 @@ environment.
 
 from __future__ import annotations
 
-import importlib.util
 import logging
 import os
 
@@ -22,12 +21,10 @@ def trackers(sweep: Sweep) -> list[LoggerCallback]:
     """Tune's callbacks for the trackers that `tracking` names.
 
     Raises:
-        UserError: a package is not installed, no server answers, or a key is missing.
+        UserError: no server answers, or a key is missing.
     """
     callbacks = []
     for name in sweep.config.tracking:
-        if importlib.util.find_spec(name) is None:
-            raise UserError(f"tracking: {name} is not installed; pip install 'rllib-scale[tracking]'")
         callback = _mlflow(sweep) if name == "mlflow" else _wandb(sweep)
         try:
             callback.setup()  # Tune repeats it, where an error would end in a traceback

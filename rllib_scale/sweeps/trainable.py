@@ -16,7 +16,6 @@ from rllib_scale.files import write_json
 from rllib_scale.results.storage import Location
 from rllib_scale.sweeps.checkpoints import Checkpoint, newest_in, reading, writing
 from rllib_scale.sweeps.history import MEMBER, SETTINGS
-from rllib_scale.sweeps.stopping import SCORE
 
 if TYPE_CHECKING:
     from rllib_scale.sweeps.learners import Learner  # imports torch, which the driver does without
@@ -26,8 +25,8 @@ class SchedulingTrial(tune.Trainable):
     """Trains one trial; a step is one epoch. Tune's config holds the trial's name, so that its logs stay small.
 
     Args (of `setup`):
-        config: {"trial": trial name, "settings": for logs}, and with PBT the current values of the settings that it
-            changes, by config path.
+        config: {"trial": trial name, "settings": for logs}, and with PBT or Optuna the current values of the settings
+            that it chooses, by config path.
         trials: trial name -> TrialConfig as JSON.
         targets: trial name -> epochs to train.
         restore: trial name -> epoch, and path or URI, of the checkpoint to resume from, if there is one.
@@ -61,6 +60,8 @@ class SchedulingTrial(tune.Trainable):
             settings = self.trial_config.settings()
             for path, value in changed.items():
                 set_path(settings, path, value)
+            if self.search.algorithm == "optuna":
+                settings["population"] = ""  # with its settings it is a training as any other
             self.trial_config = TrialConfig.model_validate(settings)
         self.trained_as = {SETTINGS: changed, MEMBER: config["trial"]} if changed else {}
         self.learner = make_learner(self.trial_config, self._storage)
@@ -87,7 +88,7 @@ class SchedulingTrial(tune.Trainable):
             | self.learner.runners()
             | {
                 "done": len(self.curve) >= self.target,
-                SCORE: recent(self.curve, self.search.metric, self.search.window),
+                **self.search.scores(self.curve),
                 "response_recent_s": recent(self.curve, "response_mean_s", self.search.window),
             }
         )

@@ -92,7 +92,7 @@ class Curves(Mapping[str, Sequence[Mapping[str, Any]]]):
     def __init__(self, sweep: Sweep, resumed: Mapping[str, Checkpoint]) -> None:
         self._sweep = sweep
         self._resumed = resumed
-        self._names = {trial.name for trial in sweep.trials}
+        self._names = [trial.name for trial in sweep.trials]
 
     def __getitem__(self, name: str) -> Sequence[Mapping[str, Any]]:
         checkpoint = self._resumed.get(name)
@@ -152,6 +152,16 @@ def _fit(
         folder=str(sweep.tune_folder),
         search=search.model_dump_json(),
     )
+    config: dict[str, Any] = {
+        "trial": tune.grid_search(list(targets)),
+        "settings": tune.sample_from(lambda config: settings[config["trial"]]),
+        **_changing(search, pending, curves),
+    }
+    suggestions = None
+    if search.algorithm == "optuna":
+        from rllib_scale.sweeps.suggestions import Suggestions
+
+        config, suggestions = {}, Suggestions(search, pending, curves)
     trainable.__qualname__ = SchedulingTrial.__qualname__  # what Ray's dashboard shows: Tune wraps the class in others
     with stop, publish, small_tune():
         try:
@@ -159,11 +169,9 @@ def _fit(
                 trainable,
                 name=run,
                 storage_path=str(sweep.tune_folder),
-                config={
-                    "trial": tune.grid_search(list(targets)),
-                    "settings": tune.sample_from(lambda config: settings[config["trial"]]),
-                    **_changing(search, pending, curves),
-                },
+                config=config,
+                search_alg=suggestions,
+                num_samples=1 if suggestions is None else len(pending),
                 resources_per_trial=tune.PlacementGroupFactory(bundles),
                 scheduler=make_scheduler(search, pending, curves),
                 max_concurrent_trials=None if search.scheduler == "pbt" else most,

@@ -104,10 +104,10 @@ def test_score_is_the_mean_of_the_last_epochs_with_an_episode() -> None:
     curve = [{"completed": value} for value in (1.0, 5.0, math.nan, 7.0, math.nan)]
     assert recent(curve, "completed", 2) == 6
     assert math.isnan(recent(curve[2:3], "completed", 2))
-    scores = {"a": 1.0, "b": math.nan, "c": 3.0, "d": 3.0, "e": 1.0}
+    scores = {"a": [1.0], "b": [math.nan], "c": [3.0], "d": [3.0], "e": [1.0]}
     assert search(metric="completed").best(scores) == ["c", "d"]
     assert search(metric="response_mean_s").best(scores) == ["a", "e"]
-    assert search().best({"b": math.nan}) == []
+    assert search().best({"b": [math.nan]}) == []
 
 
 @given(st.integers(1, 50), st.integers(1, 9), st.integers(1, 500), st.sampled_from(["asha", "pbt"]))

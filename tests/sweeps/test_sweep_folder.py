@@ -11,7 +11,9 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from rllib_scale.config import TrialConfig
 from rllib_scale.config.plan import Trial
+from rllib_scale.config.yaml_files import set_path
 from rllib_scale.errors import UserError
 from rllib_scale.files import write_json
 from rllib_scale.loading import sweep_from
@@ -55,7 +57,11 @@ def checkpoint_of(sweep: Sweep, trial: Trial, **more: Any) -> Checkpoint | None:
     rows = [{"epoch": epoch, "episode_return": rate * epoch, "env_steps": epoch, **more} for epoch in (1, 2)]
     with place.writing() as folder, writing(folder, trial.config.stop_epochs) as content:
         write_json(content / "curve.json", rows)
-        described = {"epochs": trial.config.stop_epochs, "trial": trial.config.model_dump(mode="json")}
+        settings = trial.config.settings()
+        for path, value in more.get("settings", {}).items():
+            set_path(settings, path, value)
+        trained = TrialConfig.model_validate(settings).model_dump(mode="json")
+        described = {"epochs": trial.config.stop_epochs, "trial": trained}
         write_json(content / "policy" / "policy.json", described)
         (content / "policy" / "policy.safetensors").touch()
     return newest_in(place)
@@ -251,3 +257,13 @@ def test_ties_are_named_and_of_a_population_the_settings_at_its_end(tmp_path: Pa
     sweep.close()
     for again in (sweep, planned(tmp_path / "pbt", methods=["crossattn"], search=population)):
         assert str(again.best()).startswith("best in training: crossattn, training.learning_rate=0.5: ")
+
+    other = planned(tmp_path / "other", methods=["crossattn"], search=population)
+    assert other.reuse([sweep.home]) == 2
+    again = planned(tmp_path / "other", methods=["crossattn"], search=population)
+    assert again.best() == sweep.best(), "with the settings at its end"
+    ids = [
+        set(read(home, table)["trial_id"]) for home in (sweep.home, again.home) for table in ("training", "trainings")
+    ]
+    assert len(ids[0]) == 2
+    assert all(each == ids[0] for each in ids), "rows are named by what was trained"
