@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from rllib_scale import __version__
-from rllib_scale.cli import about, cluster, explain, live, play, policies, results, sweeps, tryout, workloads
+from rllib_scale.cli import about, cluster, explain, live, play, policies, replicas, results, sweeps, tryout, workloads
 from rllib_scale.cli.terminal import errors
 from rllib_scale.errors import UserError
 
@@ -84,6 +84,8 @@ for _command in (
     live.execute,
     workloads.import_workload,
     workloads.fit_workload,
+    replicas.replicas,
+    replicas.fit_replica,
     results.report,
     results.status,
     results.dashboard,

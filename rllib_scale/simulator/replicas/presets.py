@@ -4,33 +4,42 @@ A step takes `step_s + call_s B + context_s C + prefill_s P + attention_s Q` sec
 context of those that decode, P prefill tokens, and Q the sum over the prefill tokens of the tokens before each. A
 request takes `request_s` in addition.
 
-Sources of the presets. [BLIS]: coefficients of github.com/inference-sim/inference-sim (Apache-2.0), "trained physics",
-of Llama-3.1-8B: `step_s` and `context_s` of L40S, A100, H100 and 4xH100, `call_s` 4.4 us, `request_s` 16.4 ms.
-[FLOPs]: 2 FLOP per active parameter and token at a share of the peak of .45 (H100), .38 (A100), .32 (L40S).
-[fit]: `rllib-scale fit-replica` on LLMServingSim's run, docs/replicas.md. The other coefficients are assumed:
-`step_s` of another model scales with the bytes of its active weights, `context_s` with the KV bytes of a token,
-`prefill_s` with its active parameters, `attention_s` with layers times heads; the KV memory is 90 % of the GPU's less
-the weights.
+Sources of the presets:
+
+- [BLIS] github.com/inference-sim/inference-sim (Apache-2.0), "trained physics": `step_s` and `context_s` of
+  Llama-3.1-8B on L40S, A100, H100 and 4xH100, `call_s`, `request_s`.
+- [FIT] `rllib-scale fit-replica` on LLMServingSim's run (MIT) of Llama-3.1-8B on an RTX PRO 6000: docs/replicas.md.
+- [POD] serial prefills on a pod of two H100 (github.com/zetxqx/thunderagent-original-verification): 28 to 33 us a token
+  at 58,000 to 66,000 tokens, 61 to 64 us at 165,000 to 176,000.
+- [FLOP] FLOPs over the GPU's peak in 16 bit, of which prefill reaches a share: 2 FLOP per active weight and token, and
+  4 x layers x width for each pair of tokens; the shares are .45 (H100), .38 (A100), .32 (L40S), and
+  .76 (RTX PRO 6000) by [FIT].
+
+The rest is assumed. Another model than the 8 B scales `step_s` with the bytes of its weights, as batches read those of
+all experts, and `context_s` with the KV bytes of a token. Contexts have 90 % of the memory less the weights.
 """
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import MappingProxyType
+from typing import NamedTuple
 
 from pydantic import Field
 
 from rllib_scale.config.base import Count, Model, NonNegative, Positive
+from rllib_scale.config.yaml_files import build_model, parse_yaml, read_text
 from rllib_scale.errors import choice_error
 
 
 class Replica(Model):
-    """Coefficients and limits of a replica."""
+    """Coefficients and limits of a replica. The defaults are the pod of two H100 with Qwen3-Coder-30B-A3B in 8 bit."""
 
     step_s: Positive = Field(default=8e-3, description="any step")
     call_s: NonNegative = Field(default=3e-5, description="each call in a step; a fit cannot tell it from the others")
     context_s: NonNegative = Field(default=1.2e-8, description="each token of context of the calls that decode")
-    prefill_s: NonNegative = Field(default=1.8e-5, description="each prefill token")
-    attention_s: NonNegative = Field(default=4.3e-10, description="each prefill token and token of context before it")
+    prefill_s: NonNegative = Field(default=1.22e-5, description="each prefill token")
+    attention_s: NonNegative = Field(default=5.9e-10, description="each prefill token and token before it")
     request_s: NonNegative = Field(default=0.0, description="each request, outside of steps")
     kv_tokens: Count = Field(default=2_237_000, description="tokens that fit into the memory for contexts")
     token_budget: Count = Field(default=8192, description="tokens of a step, those of decoding calls included")
@@ -42,55 +51,82 @@ class Replica(Model):
     sources: str = Field(default="assumed", description="where the coefficients come from")
 
 
-def _preset(
-    gpu: str, model: str, step_ms: float, context_ns: float, prefill_us: float, attention_ps: float, kv: int, text: str
-) -> tuple[str, Replica]:
-    replica = Replica(
-        step_s=step_ms / 1e3,
-        call_s=4.4e-6,
-        context_s=context_ns / 1e9,
-        prefill_s=prefill_us / 1e6,
-        attention_s=attention_ps / 1e12,
-        request_s=0.0164,
-        kv_tokens=kv,
-        sources=f"call_s, request_s: [BLIS]; attention_s: assumed (4 FLOP x layers x width at prefill's share of the "
-        f"peak); kv_tokens: assumed (90 % of the memory less the weights); {text}",
-    )
-    return f"{gpu}/{model}", replica
+class _GPU(NamedTuple):
+    """Of one server: memory [GB], peak [TFLOP/s], share of it, step [ms] and context [ns a token] of the 8 B model."""
+
+    memory: float
+    peak: float
+    share: float
+    step: float
+    context: float
+    gpus: int
+    of_8b: str
 
 
-_BLIS = "step_s, context_s: [BLIS]; prefill_s: [FLOPs]"
-_SCALED = "step_s, context_s: assumed ([BLIS] of the 8 B model, scaled by bytes); prefill_s: [FLOPs]"
-_FIT = "step_s, context_s, prefill_s: [fit]"
-_ASSUMED = "step_s, context_s: assumed (the fit of the 8 B model, scaled by bytes); prefill_s: assumed (scaled)"
-PRESETS = MappingProxyType(
-    dict(
-        (
-            _preset("l40s", "8b", 23.2, 295, 138, 4500, 197_000, _BLIS),
-            _preset("a100", "8b", 10.5, 125, 135, 4400, 428_000, _BLIS),
-            _preset("h100", "8b", 6.8, 76, 36, 1180, 428_000, _BLIS),
-            _preset("4xh100", "8b", 2.6, 19, 9, 295, 2_070_000, _BLIS),
-            _preset("rtxpro6000", "8b", 12.2, 110, 80, 2600, 537_000, _FIT),
-            _preset("l40s", "30b-a3b", 9.6, 221, 52, 3400, 138_000, _SCALED + "; weights in 8 bit"),
-            _preset("a100", "30b-a3b", 4.3, 94, 51, 3300, 440_000, _SCALED + "; weights in 8 bit"),
-            _preset("h100", "30b-a3b", 2.8, 57, 13, 885, 440_000, _SCALED + "; weights in 8 bit"),
-            _preset("4xh100", "30b-a3b", 1.1, 14, 3.4, 221, 2_640_000, _SCALED + "; weights in 8 bit"),
-            _preset("rtxpro6000", "30b-a3b", 5.0, 82, 30, 1950, 585_000, _ASSUMED + "; weights in 8 bit"),
-            _preset("a100", "70b", 92.0, 313, 1180, 22000, 5_000, _SCALED + "; weights in 8 bit"),
-            _preset("h100", "70b", 30.0, 190, 157, 5900, 6_000, _SCALED + "; weights in 8 bit, FLOPs in 8 bit"),
-            _preset("4xh100", "70b", 22.8, 48, 79, 1475, 450_000, _SCALED),
-            _preset("rtxpro6000", "70b", 53.0, 275, 350, 6500, 49_000, _ASSUMED + "; weights in 8 bit"),
-        )
-    )
+class _LLM(NamedTuple):
+    """Weights and active weights [1e9], bytes of a weight, layers, width of attention, KV bytes of a token."""
+
+    weights: float
+    active: float
+    size: float
+    layers: int
+    width: int
+    kv: int
+
+
+_8B = _LLM(8.03, 8.03, 2, 32, 4096, 131_072)
+MODELS = MappingProxyType(
+    {"8b": _8B, "30b-a3b": _LLM(30.5, 3.3, 1, 48, 4096, 98_304), "70b": _LLM(70.6, 70.6, 0.5, 80, 8192, 327_680)}
+)
+"""Llama-3.1-8B in 16 bit, Qwen3-30B-A3B in 8 bit, Llama-3.1-70B in 4 bit [assumed: the precision]."""
+GPUS = MappingProxyType(
+    {
+        "l40s": _GPU(48, 362, 0.32, 23.2, 295, 1, "[BLIS]"),
+        "a100": _GPU(80, 312, 0.38, 10.5, 125, 1, "[BLIS]"),
+        "h100": _GPU(80, 989, 0.45, 6.8, 76, 1, "[BLIS]"),
+        "4xh100": _GPU(320, 3956, 0.45, 2.6, 19, 4, "[BLIS]"),
+        "rtxpro6000": _GPU(96, 504, 0.76, 13.3, 102, 1, "[FIT]"),
+    }
 )
 
 
-def preset(name: str) -> Replica:
-    """A preset, by `GPU/MODEL`.
+def _preset(gpu: _GPU, llm: _LLM) -> Replica:
+    bytes_gb, reached = llm.weights * llm.size, gpu.peak * gpu.share * 1e12
+    scaled = gpu.of_8b if llm is _8B else f"{gpu.of_8b}, scaled by bytes (assumed)"
+    return Replica(
+        step_s=gpu.step * bytes_gb / (_8B.weights * _8B.size) / 1e3,
+        call_s=4.4e-6,
+        context_s=gpu.context * llm.kv / _8B.kv / 1e9,
+        prefill_s=2 * llm.active * 1e9 / reached,
+        attention_s=4 * llm.layers * llm.width / reached,
+        request_s=0.0164,
+        kv_tokens=int((0.9 * gpu.memory - bytes_gb) * 1e9 / llm.kv),
+        gpus=gpu.gpus,
+        sources=f"step_s, context_s: {scaled}; call_s, request_s: [BLIS]; prefill_s, attention_s: [FLOP]; "
+        "kv_tokens, token_budget, max_calls: assumed",
+    )
+
+
+PRESETS = MappingProxyType(
+    {f"{gpu}/{llm}": _preset(of_gpu, of_llm) for gpu, of_gpu in GPUS.items() for llm, of_llm in MODELS.items()}
+    | {
+        "2xh100/30b-a3b": Replica(
+            gpus=2,
+            sources="prefill_s, attention_s: [POD]; kv_tokens: as measured there; step_s, call_s, context_s, "
+            "token_budget, max_calls: assumed",
+        )
+    }
+)
+
+
+def find_replica(text: str) -> Replica:
+    """A preset by `GPU/MODEL`, or a file of `rllib-scale fit-replica`, which ends in .json.
 
     Raises:
-        UserError: there is none of that name.
+        UserError: there is no such preset or file, or the file is no replica.
     """
-    if name not in PRESETS:
-        raise choice_error("replica", name, PRESETS)
-    return PRESETS[name]
+    if text.endswith(".json"):
+        return build_model(Replica, parse_yaml(read_text(Path(text)), text), text)
+    if text not in PRESETS:
+        raise choice_error("replica", text, PRESETS)
+    return PRESETS[text]

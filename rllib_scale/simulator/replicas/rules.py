@@ -15,6 +15,8 @@ from pydantic import Field
 
 from rllib_scale.compiled import compiled, rare
 from rllib_scale.config.base import Model, NonNegative
+from rllib_scale.config.yaml_files import build_model
+from rllib_scale.errors import UserError, choice_error
 from rllib_scale.simulator.replicas.caches import found
 from rllib_scale.simulator.replicas.loop import answer, fits, next_offer
 from rllib_scale.simulator.replicas.service import duration
@@ -52,9 +54,30 @@ class Rule(Model):
     queue: NonNegative = Field(default=2.0, description="weighted-scores: few calls, between least and most")
     memory: NonNegative = Field(default=2.0, description="weighted-scores: free memory")
 
+    def __str__(self) -> str:
+        """As it is written."""
+        given = self.model_dump(exclude_defaults=True, exclude={"name"})
+        changed = [f"{key}={value:g}" for key, value in given.items()]
+        return f"{self.name}:{','.join(changed)}" if changed else self.name
+
     def values(self) -> NDArray[np.float64]:
         """As compiled code takes it."""
         return np.array([NAMES[self.name], self.gate, self.bound, self.prefix, self.queue, self.memory])
+
+
+def parse_rule(text: str) -> Rule:
+    """A rule from `NAME:key=value,key=value`.
+
+    Raises:
+        UserError: an unknown name or parameter, or an impossible value.
+    """
+    name, _, parameters = text.partition(":")
+    if name not in NAMES:
+        raise choice_error("rule", name, NAMES)
+    pairs = [part.partition("=") for part in parameters.split(",") if part]
+    if bad := [key for key, sign, _ in pairs if not sign or key == "name"]:
+        raise UserError(f"rule {text!r}: {bad[0]!r} must be key=value; valid: {', '.join([*Rule.model_fields][1:])}")
+    return build_model(Rule, {"name": name} | {key: value for key, _, value in pairs}, f"rule {text!r}")
 
 
 @rare

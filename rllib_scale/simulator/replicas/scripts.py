@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from pydantic import Field
 
 from rllib_scale.config.base import Model, NonNegative
@@ -73,9 +73,9 @@ def joined(scripts: Sequence[tuple[NDArray[Any], list[list[int]]]]) -> Scripts:
     return Scripts(tasks, np.concatenate([[0], np.cumsum([len(tasks) for tasks, _ in scripts])]), successors)
 
 
-def requests(prompt: Sequence[int], output: Sequence[int], prefix_tokens: int = 0) -> Scripts:
+def requests(prompt: ArrayLike, output: ArrayLike, prefix_tokens: int = 0) -> Scripts:
     """Single requests, each a script, which share a prefix."""
-    tasks = np.zeros(len(prompt), TASK)
+    tasks = np.zeros(np.shape(prompt), TASK)
     tasks["prompt"], tasks["output"] = prompt, output
     tasks["prefix"] = 0 if prefix_tokens else NONE
     tasks["prefix_tokens"] = prefix_tokens
