@@ -239,18 +239,15 @@ def _heading(name: str, metrics: dict[str, float]) -> str:
 @click.option("--scales", default="16,128", show_default=True, help="Servers, by commas.")
 @click.option("--episodes", type=EPISODES, default=30, show_default=True)
 @click.option("--seed", type=SEED, default=1000, show_default=True, help="(seed, episode) determines a workload.")
-@click.option("--fluid", is_flag=True, help="Also the fluid bound: tighter, seconds an episode at 16 servers.")
 @output_option
 @json_option
-def bounds(scenario: str, scales: str, episodes: int, seed: int, fluid: bool, output: Path | None) -> None:
+def bounds(scenario: str, scales: str, episodes: int, seed: int, output: Path | None) -> None:
     """Compute lower bounds on the mean response in SCENARIO, which no scheduler can beat.
 
-    The bounds by critical path and capacity hold in each episode and are columns of every evaluation. The fluid bound
-    also holds in each episode; it is tighter and slow.
+    The bounds by critical path and capacity hold in each episode and are columns of every evaluation.
     """
     import pandas as pd
 
-    from rllib_scale.bounds.fluid import fluid_bound
     from rllib_scale.bounds.lower_bounds import lower_bounds
     from rllib_scale.workloads.generators import generate
 
@@ -260,16 +257,11 @@ def bounds(scenario: str, scales: str, episodes: int, seed: int, fluid: bool, ou
         env = Problem(scenario).env(servers).for_evaluation()
         for episode in range(episodes):
             workload = generate(env, seed, episode)
-            of_episode = lower_bounds(env, workload) | {"bound_fluid_s": math.nan}
-            if fluid:
-                of_episode["bound_fluid_s"] = fluid_bound(env, workload)
-                say(f"{servers} servers, episode {episode}: fluid bound {of_episode['bound_fluid_s']:.2f} s")
             where = {"scenario": scenario, "test_servers": servers, "eval_seed": seed, "episode": episode}
-            rows.append(where | of_episode)
+            rows.append(where | lower_bounds(env, workload))
         means: dict[Any, Any] = pd.DataFrame(rows[-episodes:]).mean(numeric_only=True).to_dict()
         summary.append(means | {"servers": servers})
     columns = {"servers": "servers", "critical path": "bound_critical_path_s", "capacity": "bound_capacity_s"}
-    columns |= {"fluid": "bound_fluid_s"} if fluid else {}
     title = f"{scenario}: lower bounds on the mean response (s), {episodes} episodes"
     show(summary, columns, title, content=rows)
     write_output(pd.DataFrame(rows), output)

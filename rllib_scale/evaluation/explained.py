@@ -13,6 +13,7 @@ from rllib_scale.evaluation.replay import Episode
 from rllib_scale.observation.policy import Policy
 from rllib_scale.schedulers.explaining import explain
 from rllib_scale.schedulers.reserving import PricingDispatcher
+from rllib_scale.schedulers.visiting import OPTION
 from rllib_scale.simulator.engine import Engine
 from rllib_scale.workloads.model import Workload
 
@@ -74,12 +75,12 @@ def explain_at(
     view = engine.view()
     found, rows = explain(policy, view), []
     for choice in found.choices:
-        best, *others = choice.options
-        decision = f"starts on {best.server}" if choice.starts else f"waits {best.wait_s:.2f} s for {best.server}"
-        row = {"task": f"{choice.workflow}.{choice.task}", "decision": decision, "weight": choice.weight}
-        row |= best._asdict()
-        if others:
-            row |= {f"other_{key}".removesuffix("_server"): value for key, value in others[0]._asdict().items()}
+        best, *others = ({name: option[name].item() for name in OPTION.names or ()} for option in choice.options)
+        server, wait = best["server"], best["wait_s"]
+        decision = f"starts on {server}" if choice.starts else f"waits {wait:.2f} s for {server}"
+        row = {"task": f"{choice.workflow}.{choice.task}", "decision": decision} | best
+        for other in others:
+            row |= {f"other_{key}".removesuffix("_server"): value for key, value in other.items() if key != "weight"}
         rows.append(row)
     # A speed all of whose servers are away has a price, too, which holds for nobody.
     speeds = np.unique(view.capacity[(view.capacity > 0) & (view.limit[0] >= 0)]).tolist()

@@ -28,16 +28,14 @@ class FeatureStatistics(NamedTuple):
     variance: Tensor  # mean variance of the features
 
 
-def srr(features: Tensor, weights: Tensor | None = None, reduction: Literal["sum", "mean"] = "sum") -> SRRTerms:
+def srr(features: Tensor, reduction: Literal["sum", "mean"] = "sum") -> SRRTerms:
     """L_c = sum_{i != j} |C_ij| and L_d = 1/(2d) sum_k (mu_k^2 + var_k - ln var_k - 1) of the features (B, d).
 
     Args:
         features: (B, d) with B >= 2.
-        weights: (B,) weight of each row, 0 to leave it out; all 1 without. They must sum to more than 1: moments
-            divide by their sum, the covariance by their sum less one.
         reduction: L_c summed over its d (d - 1) entries, or their mean.
     """
-    mean, covariance = _moments(features, weights)
+    mean, covariance = _moments(features)
     magnitude = _off_diagonal(covariance)
     if reduction == "mean":
         magnitude = magnitude / _pairs(features)
@@ -52,7 +50,7 @@ def ramp(epoch: int, start: float, length: float) -> float:
 @torch.no_grad()
 def feature_statistics(features: Tensor) -> FeatureStatistics:
     """Statistics of the features (B, d), B >= 2."""
-    mean, covariance = _moments(features, None)
+    mean, covariance = _moments(features)
     variance = covariance.diagonal()
     deviation = variance.clamp_min(MIN_VARIANCE).sqrt()
     # In float32 the many zero eigenvalues of a wide feature with dead units can keep LAPACK from converging.
@@ -67,17 +65,11 @@ def feature_statistics(features: Tensor) -> FeatureStatistics:
     )
 
 
-def _moments(features: Tensor, weights: Tensor | None) -> tuple[Tensor, Tensor]:
+def _moments(features: Tensor) -> tuple[Tensor, Tensor]:
     """Mean (d,) and unbiased covariance (d, d)."""
-    if weights is None:
-        mean = features.mean(0)
-        centered = features - mean
-        return mean, centered.T @ centered / (len(features) - 1)
-    weights = weights.to(features.dtype)
-    total = weights.sum()
-    mean = weights @ features / total
+    mean = features.mean(0)
     centered = features - mean
-    return mean, (centered * weights[:, None]).T @ centered / (total - 1)
+    return mean, centered.T @ centered / (len(features) - 1)
 
 
 def _off_diagonal(matrix: Tensor) -> Tensor:

@@ -4,7 +4,7 @@ A policy folder holds::
 
     policy.safetensors   parameters and standardisation constants of the network, without the critic (decima and deeprm
                          have none); of context-price weights (5 + K, 10 + K) and speeds (K,) in GFLOPS, of
-                         adaptive-price weights (8, 21), as `ContextPrice` and `AdaptivePrice` take them
+                         adaptive-price weights (8, 13), as `ContextPrice` and `AdaptivePrice` take them
     policy.json          {"format", "version", "method", "seed", "trial_id", "feature_set", "train_servers", "epochs",
                           "trial": the TrialConfig without defaults, "sha256": of policy.safetensors}
 

@@ -17,7 +17,7 @@ from rllib_scale.schedulers.estimates import RING, followers_of
 from rllib_scale.workloads.fitting import fits
 
 MOST_CLASSES = 24
-"""Servers of further classes count with the last one of the same speed or less."""
+"""Servers of further classes count with the class of the nearest speed, the first one of several."""
 PRIOR_TASKS = 10
 """Tasks that the sample begins with: MEAN_DESCENDANTS in the mean, memory from half of what was seen to 1.75 of it."""
 MEAN_DESCENDANTS = 2.4

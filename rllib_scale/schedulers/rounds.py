@@ -8,7 +8,7 @@ from rllib_scale.compiled import Direct, compiled, internal
 from rllib_scale.observation.starting import give
 from rllib_scale.observation.view import View
 from rllib_scale.schedulers.kinds import add, choose_by_kind, delay, room_for, sort_servers
-from rllib_scale.schedulers.visiting import LEAST_COST, Way, choose, compiled_servers_in
+from rllib_scale.schedulers.visiting import LEAST_COST, OPTION, Way, choose, compiled_servers_in, write_options
 
 NUMBERS = ("a", "b", "age", "alpha", "kappa", "penalty", "compute_unit_gflop", "time_unit_s")
 """Of the price rule, in the order of the columns of `visit_by_price`; see PriceParameters, whose units are UNITS."""
@@ -33,6 +33,7 @@ class Rounds:
     def __init__(self, by_kind_from: int = 48) -> None:
         self._by_kind_from, self.visits = by_kind_from, np.zeros(1, dtype=np.int64)
         self._key = self._no_prices = np.zeros((0, 0))
+        self._no_options = np.zeros((0, 2), dtype=OPTION)
 
     def by_name(self, view: View, order: str, rule: int, waiting: float = 1.0) -> np.ndarray:
         """Visit the tasks that wait in a named order, by FASTEST_OPEN or EARLIEST_FINISH.
@@ -46,24 +47,36 @@ class Rounds:
         _keys_by_name(ORDERS.index(order), view, self._key)
         return self._visited(view, rule, order == "first-arrival", numbers, self._no_prices)
 
-    def by_price(self, view: View, numbers: np.ndarray, prices: np.ndarray) -> np.ndarray:
+    def by_price(
+        self, view: View, numbers: np.ndarray, prices: np.ndarray, options: np.ndarray | None = None
+    ) -> np.ndarray:
         """Visit the tasks that wait by the price rule.
 
         Args:
             view: of the batch.
             numbers: (B, 8) float64, NUMBERS of each environment.
             prices: (B, N) float64 of a second on each server.
+            options: (at least K, 2) OPTION, written: for each answer the chosen server and the best other one.
 
         Returns:
             As `by_name`.
         """
         self._make_room(view)
         _keys_by_price(numbers, view, self._key)
-        return self._visited(view, LEAST_COST, False, numbers, prices)
+        return self._visited(view, LEAST_COST, False, numbers, prices, options)
 
-    def _visited(self, view: View, rule: int, by_arrival: bool, numbers: np.ndarray, prices: np.ndarray) -> np.ndarray:
+    def _visited(
+        self,
+        view: View,
+        rule: int,
+        by_arrival: bool,
+        numbers: np.ndarray,
+        prices: np.ndarray,
+        options: np.ndarray | None = None,
+    ) -> np.ndarray:
+        written = self._no_options if options is None else options
         count = _visit_all(
-            rule, by_arrival, numbers, prices, self._key, view, *self._scratch, self._answers, self.visits
+            rule, by_arrival, numbers, prices, self._key, view, *self._scratch, self._answers, self.visits, written
         )
         return self._answers[:count]
 
@@ -160,13 +173,14 @@ def _sink(heap, size, at, waiting, key, by_arrival):  # type: ignore[no-untyped-
 
 @compiled
 def visit_all(  # type: ignore[no-untyped-def]
-    rule, by_arrival, numbers, prices, key, view, by_kind, order, stays, kinds, answers, visits
+    rule, by_arrival, numbers, prices, key, view, by_kind, order, stays, kinds, answers, visits, options
 ):  # fmt: skip
     """Visit the tasks of each environment until no server of it is open; returns how many `answers` (K, 4) there are.
 
-    The round changes the servers of the view, and adds to `visits` (1,). `by_kind`: each server has one place, and
-    kinds are to be used. Scratch: `order` (R,), `stays` (N,), which is 0 between calls, and `kinds`. Rounds that end
-    after a few tasks are common: a heap gives no more of the order than is used.
+    The round changes the servers of the view, adds to `visits` (1,), and writes to `options` (K, 2), where it has rows,
+    why each answer is given. `by_kind`: each server has one place, and kinds are to be used. Scratch: `order` (R,),
+    `stays` (N,), which is 0 between calls, and `kinds`. Rounds that end after a few tasks are common: a heap gives no
+    more of the order than is used.
     """
     count = 0
     for b in range(len(view.env)):
@@ -201,6 +215,8 @@ def visit_all(  # type: ignore[no-untyped-def]
             if best == -2:
                 best = choose(way, task, total, stays, servers, prices[b])
             if best >= 0:
+                if len(options) > 0:
+                    write_options(options[count], best, way, task, total, stays, servers, prices[b])
                 was_open = servers.is_open[best]
                 lasts = max(0.0, total - stays[best]) + task.compute_gflop / servers.capacity[best]
                 starts = give(servers, best, task.memory_gb, lasts)

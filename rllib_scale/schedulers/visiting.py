@@ -22,6 +22,20 @@ that is not `waiting` times as late; the least of weight (waiting w + p) + price
 waited for, of w seconds until a place is free and p of transfer and execution."""
 
 
+OPTION = np.dtype(
+    [
+        ("server", "i8"),
+        ("wait_s", "f8"),  # until a place is free
+        ("lasts_s", "f8"),  # transfer and execution
+        ("price", "f8"),  # of a second there
+        ("penalty", "f8"),  # 0 where the task can start now
+        ("cost", "f8"),
+        ("weight", "f8"),  # of a second of the task: n^alpha
+    ]
+)
+"""One server for a task, and what it costs."""
+
+
 class Way(NamedTuple):
     """How the server of one task is chosen."""
 
@@ -53,6 +67,19 @@ def cost_of(way, price, ahead, lasts, capacity, can_start):  # type: ignore[no-u
 
 
 @internal
+def terms_on(j, task, total, stays, servers):  # type: ignore[no-untyped-def]
+    """Whether a task can start on server j, s until a place is free there, and s that it lasts there.
+
+    Where only the memory lacks, the next end of a task there is awaited.
+    """
+    can_start = servers.is_open[j] and fits(task.memory_gb, servers.free[j])
+    ahead = servers.wait[j]
+    if servers.is_open[j] and not can_start and servers.next_end[j] < np.inf:
+        ahead = servers.next_end[j]
+    return can_start, ahead, max(0.0, total - stays[j]) + task.compute_gflop / servers.capacity[j]
+
+
+@internal
 def choose(way, task, total, stays, servers, prices):  # type: ignore[no-untyped-def]
     """Server that a task starts on or waits for; -1: it fits none.
 
@@ -62,11 +89,7 @@ def choose(way, task, total, stays, servers, prices):  # type: ignore[no-untyped
     for j in range(len(servers.capacity)):
         if not fits(task.memory_gb, servers.limit[j]):
             continue
-        can_start = servers.is_open[j] and fits(task.memory_gb, servers.free[j])
-        lasts = max(0.0, total - stays[j]) + task.compute_gflop / servers.capacity[j]
-        ahead = servers.wait[j]
-        if servers.is_open[j] and not can_start and servers.next_end[j] < np.inf:
-            ahead = servers.next_end[j]
+        can_start, ahead, lasts = terms_on(j, task, total, stays, servers)
         if can_start and lasts < least_open:
             best_open, least_open = j, lasts
         cost = cost_of(way, prices[j], ahead, lasts, servers.capacity[j], can_start)
@@ -75,3 +98,19 @@ def choose(way, task, total, stays, servers, prices):  # type: ignore[no-untyped
     if way.rule == EARLIEST_FINISH and best_open >= 0 and way.waiting * least >= least_open:
         best = best_open
     return best
+
+
+@internal
+def write_options(options, best, way, task, total, stays, servers, prices):  # type: ignore[no-untyped-def]
+    """Write what the chosen server costs a task, and the best other one, to `options` (2,); -1: it fits no other."""
+    options[1].server, options[1].cost = -1, np.inf
+    for j in range(len(servers.capacity)):
+        if not fits(task.memory_gb, servers.limit[j]):
+            continue
+        can_start, ahead, lasts = terms_on(j, task, total, stays, servers)
+        cost = cost_of(way, prices[j], ahead, lasts, servers.capacity[j], can_start)
+        if j != best and cost >= options[1].cost:
+            continue
+        option = options[0 if j == best else 1]
+        option.server, option.wait_s, option.lasts_s, option.price, option.cost = j, ahead, lasts, prices[j], cost
+        option.weight, option.penalty = way.weight, 0.0 if can_start else way.penalty

@@ -312,7 +312,7 @@ def run(b, wake, state, problem):  # type: ignore[no-untyped-def]
             # The episode was cut: the next candidates are shown, from which a critic values what was to come.
             cut = env.end == AT_MAX_DECISIONS or (env.end == AT_HORIZON and not p.horizon_is_terminal)
             if cut and env.num_ready > 0:
-                _offer(b, wake < 0, state, p)
+                _offer(b, False, state, p)
             return
         if env.num_ready == 0:
             by_step = p.idle_by_step and not p.reserve

@@ -107,9 +107,9 @@ def test_every_table_can_be_had_as_json() -> None:
     tables = [command for command in main.commands.values() if any("--json" in p.opts for p in command.params)]
     names = {command.name for command in tables}
     assert names >= {"evaluate", "simulate", "bounds", "doctor", "import", "execute", "fit-workload", "status"}
-    (row,) = shown("bounds", "steady-0.5", "--scales", 4, "--episodes", 1)
-    assert row["bound_fluid_s"] is None
-    assert row["bound_capacity_s"] > 0
+    rows = shown("bounds", "steady-0.5", "--scales", "4,8", "--episodes", 2)
+    assert [(row["test_servers"], row["episode"]) for row in rows] == [(4, 0), (4, 1), (8, 0), (8, 1)]
+    assert all(0 < row["bound_critical_path_s"] <= row["bound_capacity_s"] for row in rows)
     trials = shown("validate", "tune_configs/smoke.yaml")
     assert {trial["method"] for trial in trials} >= {"scale"}
     assert all(trial["trial"]["seed"] == trial["train_seed"] for trial in trials)

@@ -62,14 +62,6 @@ def test_gradient() -> None:
     assert torch.autograd.gradcheck(srr, (features,))
 
 
-def test_row_weights_leave_rows_out_and_count_rows_twice() -> None:
-    features = torch.cat((FOUR_BY_THREE, torch.tensor([[50.0, -3.0, 9.0]], dtype=torch.float64)))
-    for weights, rows in (([1, 1, 1, 1, 0], [0, 1, 2, 3]), ([2, 1, 0, 1, 1], [0, 0, 1, 3, 4])):
-        weighted, plain = srr(features, torch.tensor(weights)), srr(features[rows])
-        assert weighted.decorrelation.item() == pytest.approx(plain.decorrelation.item())
-        assert weighted.kl.item() == pytest.approx(plain.kl.item())
-
-
 def test_a_dead_feature_stays_finite() -> None:
     features = torch.randn(8, 3).index_fill(1, torch.tensor([1]), 0.0).requires_grad_()
     terms = srr(features)

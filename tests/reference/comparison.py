@@ -7,12 +7,12 @@ import pytest
 
 from reference.answers import RandomActions, RandomDispatch
 from reference.cases import random_config, random_mode_config, random_mode_workload, random_workload
+from reference.changes import change_events
 from reference.factors import estimate_factors, straggler_factors
 from reference.parts import Server, Workflow
 from reference.simulator import OUTCOMES, ReferenceSimulator
 from rllib_scale.config import EnvConfig
 from rllib_scale.observation.snapshot import AWAY, DRAINING, UP, LiveWorkflow
-from rllib_scale.simulator.changes import change_events
 from rllib_scale.simulator.engine import Engine
 from rllib_scale.workloads.generators import generate
 from rllib_scale.workloads.model import Workload

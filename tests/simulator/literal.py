@@ -7,6 +7,7 @@ candidate x N + server; K x N passes; K x N + 1 + place stops what runs on the p
 
 import numpy as np
 
+from reference.changes import change_events
 from reference.factors import estimate_factors, straggler_factors
 from reference.simulator import OUTCOMES, ReferenceSimulator
 from rllib_scale.config import (
@@ -18,7 +19,6 @@ from rllib_scale.config import (
     TierConfig,
     WorkloadConfig,
 )
-from rllib_scale.simulator.changes import change_events
 from rllib_scale.simulator.engine import Engine
 from rllib_scale.workloads.model import Workload
 

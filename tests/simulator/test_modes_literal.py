@@ -5,11 +5,11 @@ import math
 import numpy as np
 import pytest
 
+from reference.changes import change_events
 from reference.factors import estimate_factors, straggler_factors
 from rllib_scale.config import ClusterConfig, EnvConfig
 from rllib_scale.config.cluster import ChangesConfig
 from rllib_scale.observation.answers import STOP
-from rllib_scale.simulator.changes import change_events
 from simulator.literal import attempts, play, problem, task, tier, workflow, workload
 
 AWAY = math.inf

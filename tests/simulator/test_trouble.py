@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from reference.answers import RandomActions
+from reference.changes import change_events
 from reference.comparison import begin, play_both
 from reference.factors import straggler_factors
 from rllib_scale.config import EnvConfig, scenario
@@ -15,7 +16,6 @@ from rllib_scale.evaluation.play import play
 from rllib_scale.observation.snapshot import UP
 from rllib_scale.schedulers.planning import PlanningDispatcher
 from rllib_scale.schedulers.rules import SCHEDULERS, make_scheduler
-from rllib_scale.simulator.changes import change_events
 from rllib_scale.workloads.generators import generate
 
 SERVERS, STEPS = 6, 600
