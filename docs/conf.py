@@ -43,6 +43,7 @@ CONTENTS = {
         "docs/library",
         "docs/live",
         "docs/onnx",
+        "docs/replicas",
         "docs/stress-tests",
     ),
     "Reference": (
