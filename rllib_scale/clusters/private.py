@@ -8,6 +8,7 @@ from __future__ import annotations
 
 IMPORTED = (
     "ray._common.deprecation",
+    "ray._private.node",
     "ray._private.services.canonicalize_bootstrap_address",
     "ray._private.worker",
     "ray._raylet.Config",

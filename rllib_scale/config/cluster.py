@@ -15,19 +15,27 @@ FORMER_NAMES = {"slots": "max_concurrent", "slot_slowdown": "slowdown"}
 """Of tier settings in files of version 0.2 and before."""
 
 
+def server_property(unit: str, **settings: Any) -> Any:
+    """A field of `TierConfig` that is a number of each server: simulator, views, features and live servers have it."""
+    return Field(json_schema_extra={"unit": unit}, **settings)
+
+
 class TierConfig(Model):
     """A hardware class of identical servers [SCALE, sec. 5]."""
 
     name: str = Field(pattern=r"^[a-z][a-z0-9_]*$")
     count: Annotated[int, Field(ge=1, le=MAX_SERVERS)]
-    compute_gflops: Positive
-    memory_gb: Positive
-    idle_power_w: NonNegative = 0.0
-    busy_power_w: NonNegative = 0.0
-    max_concurrent: Annotated[int, Field(ge=1, le=1024)] = Field(
-        default=1, description="tasks that a server runs at once, each at compute_gflops; they share its memory"
+    compute_gflops: Positive = server_property("GFLOPS")
+    memory_gb: Positive = server_property("GB")
+    idle_power_w: NonNegative = server_property("W", default=0.0)
+    busy_power_w: NonNegative = server_property("W", default=0.0)
+    max_concurrent: Annotated[int, Field(ge=1, le=1024)] = server_property(
+        "1",
+        default=1,
+        description="tasks that a server runs at once, each at compute_gflops; they share its memory",
     )
-    slowdown: NonNegative = Field(
+    slowdown: NonNegative = server_property(
+        "1",
         default=0.0,
         description="an execution takes 1 + slowdown x (other tasks running there at its start) times as long",
     )
@@ -52,6 +60,12 @@ class TierConfig(Model):
         return self
 
 
+PROPERTIES: dict[str, Any] = {
+    name: field.annotation
+    for name, field in TierConfig.model_fields.items()
+    if isinstance(field.json_schema_extra, dict) and "unit" in field.json_schema_extra
+}
+"""The numbers of a server, float or int, by name."""
 PAPER_TIERS = (
     TierConfig(name="small", count=4, compute_gflops=1.0, memory_gb=8.0, idle_power_w=30.0, busy_power_w=100.0),
     TierConfig(name="medium", count=10, compute_gflops=2.0, memory_gb=32.0, idle_power_w=50.0, busy_power_w=200.0),

@@ -373,6 +373,7 @@ class Ledger:
             memory_gb=self.servers["memory"],
             free_memory_gb=np.where(self.there, self._free, 0.0),
             max_concurrent=places,
+            properties=self.servers,
             num_running=self._num_running.copy(),
             status=np.where(self.there, UP, AWAY),
             expected_end_s=self._next_end.copy(),

@@ -1,11 +1,15 @@
 """Feature sets: what an agent sees of the current task and of each server.
 
-A feature set is defined here and nowhere else. The engine writes it, the spaces take their widths from it, and
-the networks take from it the fixed constants by which they standardise their input.
+A feature is defined here and nowhere else: name, unit, description, formula and the fixed constants by which networks
+standardise it. The formula takes what its two writers find in their own accounts of the state: the simulator's compiled
+one (`simulator/writers.py`) and the plain one of a live cluster (`observe.py`). A feature that follows from a server's
+properties alone needs neither.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,16 +18,93 @@ import numpy as np
 from rllib_scale.config import ObservationConfig
 from rllib_scale.observation.answers import OPEN, TAKEN
 
+UNITS = 2.0**20
+"""Shares of a demand or a capacity are added up in whole units of one over this: in any order, the same sum."""
+LEAST = 1e-6
+"""Of what a logarithm is taken of, or what is divided by."""
+
+
+# ---------------------------------------------------------------------- formulas, which are also compiled
+
+
+def itself(value):  # type: ignore[no-untyped-def]
+    """As it is."""
+    return value
+
+
+def ratio(value, unit):  # type: ignore[no-untyped-def]
+    """In units."""
+    return value / unit
+
+
+def scaled(value, per_unit):  # type: ignore[no-untyped-def]
+    """In units whose inverse is given."""
+    return value * per_unit
+
+
+def fifths(count):  # type: ignore[no-untyped-def]
+    """Of five."""
+    return count / 5.0
+
+
+def log_count(count):  # type: ignore[no-untyped-def]
+    """Of one or more."""
+    return math.log(count)
+
+
+def log_per(count, servers):  # type: ignore[no-untyped-def]
+    """Of any number, 0 too, for each server."""
+    return math.log1p(count / servers)
+
+
+def log_time(seconds):  # type: ignore[no-untyped-def]
+    """In 10 s."""
+    return math.log1p(seconds / 10.0)
+
+
+def log_share(share):  # type: ignore[no-untyped-def]
+    """Of a share that may be 0."""
+    return math.log(max(LEAST, share))
+
+
+def log_units(units, per):  # type: ignore[no-untyped-def]
+    """Of a sum of shares in UNITS, `per` times."""
+    return math.log1p(units / UNITS * per)
+
+
+def scale_of(servers):  # type: ignore[no-untyped-def]
+    """In three doublings of 16 servers."""
+    return math.log2(servers / 16.0) / 3.0
+
+
+def speed_of(capacity, least):  # type: ignore[no-untyped-def]
+    """In two doublings of the least."""
+    return math.log2(capacity / least) / 2.0
+
+
+# ---------------------------------------------------------------------- features
+
+
+OfServers = Callable[[np.ndarray, ObservationConfig], np.ndarray]
+"""From the properties of servers (N,), simulator.cluster.SERVER, to a feature (N,)."""
+
 
 @dataclass(frozen=True)
 class Feature:
-    """One number of the observation, with its mean and standard deviation under the `paper` scenario."""
+    """One number of the observation, with its mean and standard deviation under the `paper` scenario.
+
+    Attributes:
+        formula: from what a writer finds in the state.
+        static: of a server, from its properties alone, in place of the formula.
+    """
 
     name: str
     unit: str
     description: str
     mean: float
     std: float
+    formula: Callable[..., Any] = itself
+    static: OfServers | None = None
 
 
 @dataclass(frozen=True)
@@ -66,22 +147,54 @@ class FeatureSet:
         return [feature.name for feature in self.server].index(name)
 
 
+def static_features(features: FeatureSet, servers: np.ndarray, scales: ObservationConfig) -> tuple[np.ndarray, ...]:
+    """Columns (S,) of the static features of a server, and their values (N, S) float64.
+
+    Args:
+        features: the set.
+        servers: (N,) properties, simulator.cluster.SERVER.
+        scales: the normalisers.
+    """
+    found = [(k, each.static(servers, scales)) for k, each in enumerate(features.server) if each.static is not None]
+    columns, values = zip(*found, strict=True)
+    return np.array(columns, dtype=np.int64), np.stack(values, axis=1).astype(np.float64)
+
+
+def of_capacity(servers: np.ndarray, scales: ObservationConfig) -> np.ndarray:
+    """Relative to the fastest server that is planned for."""
+    return np.asarray(servers["capacity"] / scales.server_compute_max_gflops)
+
+
+def of_memory(servers: np.ndarray, scales: ObservationConfig) -> np.ndarray:
+    """Relative to the largest server that is planned for."""
+    return np.asarray(servers["memory"] / scales.memory_max_gb)
+
+
 PAPER = FeatureSet(
     name="paper",
     context=(),
     task=(
-        Feature("compute", "1", "compute demand over task_compute_max_gflop", 0.504, 0.160),
-        Feature("memory", "1", "memory over memory_max_gb", 0.237, 0.123),
-        Feature("successors", "1", "number of direct successors over 5", 0.353, 0.265),
-        Feature("progress", "1", "completed over all tasks of the workflow", 0.164, 0.179),
-        Feature("output", "GB", "output data over output_unit_gb", 0.489, 0.182),
+        Feature("compute", "1", "compute demand over task_compute_max_gflop", 0.504, 0.160, ratio),
+        Feature("memory", "1", "memory over memory_max_gb", 0.237, 0.123, ratio),
+        Feature("successors", "1", "number of direct successors over 5", 0.353, 0.265, fifths),
+        Feature("progress", "1", "completed over all tasks of the workflow", 0.164, 0.179, ratio),
+        Feature("output", "GB", "output data over output_unit_gb", 0.489, 0.182, scaled),
     ),
     server=(
-        Feature("capacity", "1", "compute capacity over server_compute_max_gflops; 0 marks an empty row", 0.5, 0.2165),
-        Feature("memory", "1", "memory over memory_max_gb", 0.400, 0.2598),
-        Feature("remaining", "s", "time until a place is free over time_unit_s; 0 when one is", 1.476, 2.1035),
-        Feature("power", "W", "power drawn now", 137.0, 108.2),
-        Feature("delay", "s", "transfer from the server of the first predecessor over delay_unit_s", 0.0305, 0.0317),
+        Feature(
+            "capacity",
+            "1",
+            "compute capacity over server_compute_max_gflops; 0 marks an empty row",
+            0.5,
+            0.2165,
+            static=of_capacity,
+        ),
+        Feature("memory", "1", "memory over memory_max_gb", 0.400, 0.2598, static=of_memory),
+        Feature("remaining", "s", "time until a place is free over time_unit_s; 0 when one is", 1.476, 2.1035, scaled),
+        Feature("power", "W", "power drawn now", 137.0, 108.2, itself),
+        Feature(
+            "delay", "s", "transfer from the server of the first predecessor over delay_unit_s", 0.0305, 0.0317, scaled
+        ),
     ),
 )
 """[SCALE, sec. 4.1]; means and deviations as calibrated."""
@@ -89,23 +202,30 @@ PAPER = FeatureSet(
 ROUNDS = FeatureSet(
     name="rounds",
     context=(
-        Feature("scale", "1", "log2(servers that are there / 16) / 3", 0.0, 1.0),
-        Feature("waiting", "1", "ln(1 + tasks that wait / servers that are there)", 0.4, 0.5),
-        Feature("system", "1", "ln(1 + unfinished tasks that are seen / servers that are there)", 1.0, 0.6),
-        Feature("open", "1", "servers on which some task could start / servers that are there", 0.4, 0.3),
+        Feature("scale", "1", "log2(servers that are there / 16) / 3", 0.0, 1.0, scale_of),
+        Feature("waiting", "1", "ln(1 + tasks that wait / servers that are there)", 0.4, 0.5, log_per),
+        Feature("system", "1", "ln(1 + unfinished tasks that are seen / servers that are there)", 1.0, 0.6, log_per),
+        Feature("open", "1", "servers on which some task could start / servers that are there", 0.4, 0.3, ratio),
     ),
     task=(
         *PAPER.task,
-        Feature("hop", "1", "edges on the longest path to a sink, over 5", 0.4, 0.4),
-        Feature("descendants", "1", "ln of the tasks that follow, itself included", 0.9, 0.7),
-        Feature("age", "1", "ln(1 + time since the workflow arrived / 10 s)", 0.6, 0.5),
-        Feature("waited", "1", "ln(1 + time since it became ready / 10 s)", 0.1, 0.3),
+        Feature("hop", "1", "edges on the longest path to a sink, over 5", 0.4, 0.4, fifths),
+        Feature("descendants", "1", "ln of the tasks that follow, itself included", 0.9, 0.7, log_count),
+        Feature("age", "1", "ln(1 + time since the workflow arrived / 10 s)", 0.6, 0.5, log_time),
+        Feature("waited", "1", "ln(1 + time since it became ready / 10 s)", 0.1, 0.3, log_time),
     ),
     server=(
         *PAPER.server,
-        Feature("free", "1", "memory that is free over memory_max_gb", 0.2, 0.25),
-        Feature("wait", "s", "until a place is free, waiting tasks of this round included, over time_unit_s", 2.0, 3.0),
-        Feature("load", "1", "running tasks over max_concurrent", 0.5, 0.4),
+        Feature("free", "1", "memory that is free over memory_max_gb", 0.2, 0.25, ratio),
+        Feature(
+            "wait",
+            "s",
+            "until a place is free, waiting tasks of this round included, over time_unit_s",
+            2.0,
+            3.0,
+            scaled,
+        ),
+        Feature("load", "1", "running tasks over max_concurrent", 0.5, 0.4, ratio),
     ),
 )
 """What decision rounds need beyond the paper's features: how many tasks wait, and for how long."""
@@ -115,30 +235,49 @@ PAIRS = FeatureSet(
     context=(
         *ROUNDS.context,
         Feature(
-            "ready_work", "1", "ln(1 + work of the tasks that wait / capacity that is there / time_unit_s)", 0.6, 0.5
+            "ready_work",
+            "1",
+            "ln(1 + work of the tasks that wait / capacity that is there / time_unit_s)",
+            0.6,
+            0.5,
+            log_units,
         ),
-        Feature("work", "1", "ln(1 + work of the unfinished tasks that are seen / capacity / time_unit_s)", 2.0, 0.6),
-        Feature("open_slow", "1", "share of the slowest servers on which some task could start", 0.5, 0.4),
-        Feature("open_middle", "1", "the same of those that are neither the slowest nor the fastest", 0.4, 0.4),
-        Feature("open_fast", "1", "the same of the fastest servers, where speeds differ", 0.3, 0.4),
+        Feature(
+            "work",
+            "1",
+            "ln(1 + work of the unfinished tasks that are seen / capacity / time_unit_s)",
+            2.0,
+            0.6,
+            log_units,
+        ),
+        Feature("open_slow", "1", "share of the slowest servers on which some task could start", 0.5, 0.4, ratio),
+        Feature("open_middle", "1", "the same of those that are neither the slowest nor the fastest", 0.4, 0.4, ratio),
+        Feature("open_fast", "1", "the same of the fastest servers, where speeds differ", 0.3, 0.4, ratio),
     ),
     task=(
         *ROUNDS.task,
-        Feature("demand", "1", "ln of the compute demand over task_compute_max_gflop", -0.7, 0.4),
-        Feature("tasks_left", "1", "ln of the unfinished tasks of its workflow that are seen", 1.2, 0.7),
-        Feature("work_left", "1", "ln(1 + their compute demand over task_compute_max_gflop)", 1.1, 0.6),
-        Feature("rows", "1", "servers that are there and have the memory for it / servers that are there", 0.7, 0.3),
+        Feature("demand", "1", "ln of the compute demand over task_compute_max_gflop", -0.7, 0.4, log_share),
+        Feature("tasks_left", "1", "ln of the unfinished tasks of its workflow that are seen", 1.2, 0.7, log_count),
+        Feature("work_left", "1", "ln(1 + their compute demand over task_compute_max_gflop)", 1.1, 0.6, log_units),
+        Feature(
+            "rows", "1", "servers that are there and have the memory for it / servers that are there", 0.7, 0.3, ratio
+        ),
     ),
     server=(
         *ROUNDS.server,
-        Feature("lasts", "s", "transfer and execution of the task there over time_unit_s", 6.0, 4.0),
-        Feature("busy", "1", "1: it has to be waited for", 0.6, 0.5),
-        Feature("speed", "1", "log2 of its capacity over the least that is there, over 2", 0.4, 0.35),
-        Feature("busy_shared", "1", "busy / n^2; n descendants of the task, itself included", 0.3, 0.4),
+        Feature("lasts", "s", "transfer and execution of the task there over time_unit_s", 6.0, 4.0, scaled),
+        Feature("busy", "1", "1: it has to be waited for", 0.6, 0.5, itself),
+        Feature("speed", "1", "log2 of its capacity over the least that is there, over 2", 0.4, 0.35, speed_of),
+        Feature("busy_shared", "1", "busy / n^2; n descendants of the task, itself included", 0.3, 0.4, ratio),
         Feature(
-            "lasts_middle", "s", "lasts / n^2 on a server that is neither the slowest nor the fastest, else 0", 1.5, 2.0
+            "lasts_middle",
+            "s",
+            "lasts / n^2 on a server that is neither the slowest nor the fastest, else 0",
+            1.5,
+            2.0,
+            ratio,
         ),
-        Feature("lasts_fast", "s", "the same on one of the fastest servers, where speeds differ", 0.3, 0.8),
+        Feature("lasts_fast", "s", "the same on one of the fastest servers, where speeds differ", 0.3, 0.8, ratio),
     ),
 )
 """`rounds`, and of each pair of task and server what a price rule weighs: its cost in seconds is wait and lasts, and
@@ -149,11 +288,6 @@ FEATURE_SETS = {PAPER.name: PAPER, ROUNDS.name: ROUNDS, PAIRS.name: PAIRS}
 TASK_COMPUTE, TASK_MEMORY, TASK_SUCCESSORS, TASK_PROGRESS, TASK_OUTPUT = range(5)
 CAPACITY, MEMORY, REMAINING, POWER, DELAY = range(5)
 """Columns that every feature set begins with."""
-MAX_SUCCESSORS = 5.0
-UNITS = 2.0**20
-"""Shares of a demand or a capacity are added up in whole units of one over this: in any order, the same sum."""
-LEAST = 1e-6
-"""Of what a logarithm is taken of, or what is divided by."""
 
 
 @dataclass(frozen=True)

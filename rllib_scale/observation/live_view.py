@@ -78,7 +78,7 @@ class LiveView:
         env["work_in_system_gflop"] = sum(float(w.compute_gflop[~w.completed].sum()) for w in live.values())
         arrived = [_arrived(workflow) for workflow in new]
         seen = [min(MOST_SEEN, len(w.task)) for w in live.values()] if self._is_revealed else []
-        capacity, max_concurrent, *changing = servers_of(now)
+        capacity, properties, *changing = servers_of(now)
         return View(
             env,
             waiting[None],
@@ -87,7 +87,7 @@ class LiveView:
             ended[None],
             np.bincount(np.array(seen, dtype=np.int64), minlength=1 + MOST_SEEN)[None],
             capacity,
-            max_concurrent,
+            properties,
             *(array[None] for array in changing),
         )
 

@@ -67,6 +67,7 @@ class Snapshot:
         memory_gb: (N,) GB in all.
         free_memory_gb: (N,) GB that no running task needs.
         max_concurrent: (N,) tasks that it runs at once.
+        properties: (N,) simulator.cluster.SERVER: what the tier of each declares.
         num_running: (N,) tasks that it runs.
         status: (N,) UP, DRAINING or AWAY.
         expected_end_s: (N,) when the next of its running tasks is expected to end [s]; inf where none runs.
@@ -88,6 +89,7 @@ class Snapshot:
     memory_gb: np.ndarray
     free_memory_gb: np.ndarray
     max_concurrent: np.ndarray
+    properties: np.ndarray
     num_running: np.ndarray
     status: np.ndarray
     expected_end_s: np.ndarray

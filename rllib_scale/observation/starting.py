@@ -15,7 +15,7 @@ class Servers(NamedTuple):
     """N servers of one environment; the fields are those of `View`."""
 
     capacity: np.ndarray
-    max_concurrent: np.ndarray
+    properties: np.ndarray
     limit: np.ndarray
     wait: np.ndarray
     free_places: np.ndarray
@@ -30,7 +30,7 @@ def servers_of(now: Snapshot) -> Servers:
     wait = np.where(there, now.available_at_s - now.clock_s, np.inf)
     return Servers(
         capacity=np.ascontiguousarray(now.capacity_gflops),
-        max_concurrent=np.ascontiguousarray(now.max_concurrent),
+        properties=now.properties,
         limit=np.where(there, now.memory_gb, -1.0),
         wait=wait,
         free_places=now.max_concurrent - now.num_running,
@@ -56,7 +56,7 @@ def give(servers, j, memory, lasts):  # type: ignore[no-untyped-def]
         if servers.next_end[j] < np.inf:
             servers.wait[j] = servers.next_end[j]
     if not starts:
-        servers.wait[j] += lasts / servers.max_concurrent[j]
+        servers.wait[j] += lasts / servers.properties[j].max_concurrent
     return starts
 
 

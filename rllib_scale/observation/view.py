@@ -59,7 +59,7 @@ class View(NamedTuple):
     ended: np.ndarray  # (B, E) ENDED
     unfinished: np.ndarray  # (B, 1 + MOST_SEEN) revealed workflows that have not completed, by tasks that are seen
     capacity: np.ndarray  # (N,) GFLOPS of each task that runs there; 0 in an empty row
-    max_concurrent: np.ndarray  # (N,) tasks that it runs at once; 0 in an empty row
+    properties: np.ndarray  # (N,) simulator.cluster.SERVER: what the tier of each declares; 0 in an empty row
     limit: np.ndarray  # (B, N) GB that a task may need; -1: none can start there any more
     wait: np.ndarray  # (B, N) s until a place is free; inf: none can start there any more
     free_places: np.ndarray  # (B, N) tasks that it could run beside those that it runs

@@ -133,7 +133,7 @@ def _write_context(b, view, ready, kept, estimates, prices, x):  # type: ignore[
     for j in range(view.limit.shape[1]):
         if prices.of[b, j] >= 0 and view.is_open[b, j]:
             open_places = float(view.free_places[b, j])
-            if view.max_concurrent[j] > 1:
+            if view.properties[j].max_concurrent > 1:
                 open_places = min(open_places, view.free[b, j] / means.memory)
             idle_slow += open_places if view.capacity[j] == means.common else 0.0
             idle_fast += open_places if view.capacity[j] == means.fastest else 0.0
@@ -179,7 +179,7 @@ def _average_use(b, view, since_s, prices):  # type: ignore[no-untyped-def]
     for j in range(view.limit.shape[1]):
         k = prices.of[b, j]
         if k >= 0 and view.is_open[b, j]:
-            used[k, 1] -= view.free_places[b, j] / (prices.classes[b, k].servers * view.max_concurrent[j])
+            used[k, 1] -= view.free_places[b, j] / (prices.classes[b, k].servers * view.properties[j].max_concurrent)
 
 
 @internal

@@ -106,9 +106,9 @@ def write_theta(  # type: ignore[no-untyped-def]
         counts[:] = 0.0
         for j in range(len(of)):
             if of[j] >= 0 and view.limit[b, j] >= 0.0:
-                num_places += view.max_concurrent[j]
-                capacity += view.capacity[j] * view.max_concurrent[j]
-                counts[of[j]] += view.max_concurrent[j]
+                num_places += view.properties[j].max_concurrent
+                capacity += view.capacity[j] * view.properties[j].max_concurrent
+                counts[of[j]] += view.properties[j].max_concurrent
                 if view.is_open[b, j]:
                     idle[of[j]] += view.free_places[b, j]
         places = float(max(1, num_places))

@@ -115,13 +115,13 @@ def _sort_servers(b, view, prices):  # type: ignore[no-untyped-def]
     for j in range(view.limit.shape[1]):
         was = prices.of[b, j]
         prices.of[b, j] = -1
-        if view.limit[b, j] < 0.0 or view.max_concurrent[j] == 0:
+        if view.limit[b, j] < 0.0 or view.properties[j].max_concurrent == 0:
             continue
         k = 0
         while k < count and not (
             classes[k].capacity == view.capacity[j]
             and classes[k].memory == view.limit[b, j]
-            and classes[k].max_concurrent == view.max_concurrent[j]
+            and classes[k].max_concurrent == view.properties[j].max_concurrent
         ):
             k += 1
         if k == count and count == MOST_CLASSES:
@@ -132,7 +132,7 @@ def _sort_servers(b, view, prices):  # type: ignore[no-untyped-def]
         elif k == count:
             count += 1
             classes[k].capacity, classes[k].memory = view.capacity[j], view.limit[b, j]
-            classes[k].max_concurrent, classes[k].servers = view.max_concurrent[j], 0
+            classes[k].max_concurrent, classes[k].servers = view.properties[j].max_concurrent, 0
         classes[k].servers += 1
         prices.means[b].servers += 1
         prices.of[b, j] = k

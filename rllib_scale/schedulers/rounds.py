@@ -86,7 +86,7 @@ class Rounds:
         (b, tasks), n = view.waiting.shape, len(view.capacity)
         self._key, self._no_prices = np.empty((b, tasks)), np.zeros((b, n))
         self._answers = np.empty((b * tasks, 4), dtype=np.int64)
-        by_kind = n >= self._by_kind_from and bool(view.max_concurrent.max() <= 1)
+        by_kind = n >= self._by_kind_from and bool(view.properties["max_concurrent"].max() <= 1)
         self._scratch = (by_kind, np.empty(tasks, dtype=np.int64), np.zeros(n), room_for(n))
 
 

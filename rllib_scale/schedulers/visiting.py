@@ -49,7 +49,7 @@ def servers_in(view: View, b: int) -> Servers:
     """The servers of environment b, which share the arrays of the view."""
     limit, wait, is_open = view.limit[b], view.wait[b], view.is_open[b]
     places, free, next_end = view.free_places[b], view.free[b], view.next_end[b]
-    return Servers(view.capacity, view.max_concurrent, limit, wait, places, is_open, free, next_end)
+    return Servers(view.capacity, view.properties, limit, wait, places, is_open, free, next_end)
 
 
 compiled_servers_in = internal(servers_in)

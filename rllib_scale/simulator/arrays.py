@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from typing import get_args
+from typing import Any, get_args
 
 import numpy as np
 
 from rllib_scale.config import EnvConfig, NamedOrder
+from rllib_scale.observation.feature_sets import FEATURE_SETS, static_features
 from rllib_scale.simulator.changes import at_random, rates, scheduled, starts_away
 from rllib_scale.simulator.load import DAG_TABLES
-from rllib_scale.simulator.reward import REWARDS
+from rllib_scale.simulator.reward import REWARD_PARAMETERS, REWARDS
 from rllib_scale.simulator.state import PARAMETERS, Problem
 from rllib_scale.simulator.writers import NAMES
 from rllib_scale.workloads import generators as workloads
@@ -25,54 +26,57 @@ def build_problem(config: EnvConfig, servers: np.ndarray) -> Problem:
     """The problem of a config, with scratch for the workflows that it draws."""
     c = config
     decision, moving, information = c.decision, c.communication, c.information
-    order, seen = ORDERS.index(decision.level1), estimate_parameters(information.estimate_error)
     tasks, edges = c.workload.max_tasks, max(1, workloads.most_edges(c))
-    row = (
-        c.episode.horizon_s,
-        c.episode.arrivals_until_s or math.inf,
-        c.episode.clock_step_s,
-        int(c.episode.idle_advance == "clock-step"),
-        int(c.offers_startable),
-        c.episode.max_decisions or 2**62,
-        int(c.episode.horizon_is_terminal),
-        int(decision.on_busy == "reserve"),
-        int(decision.on_busy == "step" and decision.offered == 1),
-        order,
-        int(decision.ties_by_arrival),
-        PREEMPTIONS.index(decision.preemption),
-        int(moving.mode == "transfer"),
-        int(moving.predecessors == "all"),
-        int(moving.first == "largest-output"),
-        int(information.workflows == "revealed"),
-        int(information.estimate_error > 0 or information.straggles),
-        *seen,
-        information.straggler_share if information.straggles else 0.0,
-        information.straggler_factor,
-        int(not c.cluster.changes.none),
-        *rates(c.cluster),
-        c.cluster.bandwidth_gb_s,
-        c.cluster.latency_s,
-        REWARDS.index(c.reward.name),
-        c.reward.time_weight,
-        c.reward.time_scale_s,
-        c.reward.communication_weight,
-        c.reward.communication_scale_s,
-        c.reward.energy_weight,
-        c.reward.energy_scale_j,
-        c.reward.invalid_reward,
-        NAMES.index(c.observation.feature_set),
-        c.observation.task_compute_max_gflop,
-        c.observation.server_compute_max_gflops,
-        c.observation.memory_max_gb,
-        1.0 / c.observation.output_unit_gb,
-        1.0 / c.observation.delay_unit_s,
-        1.0 / c.observation.time_unit_s,
-        c.observation.task_compute_max_gflop / c.observation.server_compute_max_gflops / c.observation.time_unit_s,
-    )
+    failure_rate, departure_rate, repair, notice, return_after = rates(c.cluster)
+    o, estimate_mean, estimate_std = c.observation, *estimate_parameters(information.estimate_error)
+    values = {
+        "horizon": c.episode.horizon_s,
+        "arrivals_until": c.episode.arrivals_until_s or math.inf,
+        "clock_step": c.episode.clock_step_s,
+        "idle_by_step": c.episode.idle_advance == "clock-step",
+        "feasible_only": c.offers_startable,
+        "max_decisions": c.episode.max_decisions or 2**62,
+        "horizon_is_terminal": c.episode.horizon_is_terminal,
+        "reserve": decision.on_busy == "reserve",
+        "peek": decision.on_busy == "step" and decision.offered == 1,
+        "order": ORDERS.index(decision.level1),
+        "ties_by_arrival": decision.ties_by_arrival,
+        "preemption": PREEMPTIONS.index(decision.preemption),
+        "transfer": moving.mode == "transfer",
+        "from_all": moving.predecessors == "all",
+        "largest_first": moving.first == "largest-output",
+        "revealed": information.workflows == "revealed",
+        "estimates": information.estimate_error > 0 or information.straggles,
+        "estimate_mean": estimate_mean,
+        "estimate_std": estimate_std,
+        "straggler_share": information.straggler_share if information.straggles else 0.0,
+        "straggler_factor": information.straggler_factor,
+        "changes": not c.cluster.changes.none,
+        "failure_rate": failure_rate,
+        "departure_rate": departure_rate,
+        "repair": repair,
+        "notice": notice,
+        "return_after": return_after,
+        "bandwidth": c.cluster.bandwidth_gb_s,
+        "latency": c.cluster.latency_s,
+        "reward": REWARDS.index(c.reward.name),
+        **{name: getattr(c.reward, name) for name in REWARD_PARAMETERS},
+        "feature_set": NAMES.index(o.feature_set),
+        "task_compute_max": o.task_compute_max_gflop,
+        "server_compute_max": o.server_compute_max_gflops,
+        "memory_max": o.memory_max_gb,
+        "per_output_unit": 1.0 / o.output_unit_gb,
+        "per_delay_unit": 1.0 / o.delay_unit_s,
+        "per_time_unit": 1.0 / o.time_unit_s,
+        "work_unit": o.task_compute_max_gflop / o.server_compute_max_gflops / o.time_unit_s,
+    }
+    static_columns, static = static_features(FEATURE_SETS[o.feature_set], servers, o)
     return Problem(
-        parameters=np.array([row], dtype=PARAMETERS),
+        parameters=_record(PARAMETERS, values),
         workload=workloads.parameters(c),
         servers=servers,
+        static_columns=static_columns,
+        static=static,
         server_of=np.repeat(np.arange(len(servers)), servers["max_concurrent"]),
         at_random=at_random(c.cluster),
         starts_away=starts_away(c.cluster),
@@ -82,6 +86,15 @@ def build_problem(config: EnvConfig, servers: np.ndarray) -> Problem:
         edges=np.zeros((edges, 2), dtype=np.int64),
         **_tables(tasks, edges),
     )
+
+
+def _record(dtype: np.dtype[Any], values: dict[str, Any]) -> np.ndarray:
+    """One record (1,) of a dtype, with a value for each of its fields."""
+    record = np.zeros(1, dtype=dtype)
+    assert set(values) == set(dtype.names or ()), set(values) ^ set(dtype.names or ())
+    for name, value in values.items():
+        record[name] = value
+    return record
 
 
 def with_room_for(problem: Problem, workload: Workload) -> Problem:

@@ -6,7 +6,7 @@ import numpy as np
 
 from rllib_scale.compiled import internal, rare
 from rllib_scale.simulator.heaps import BY_ARRIVAL, BY_FINISH, BY_RANK, push, remove
-from rllib_scale.simulator.reward import assignment_reward
+from rllib_scale.simulator.reward import reward_of_start
 from rllib_scale.simulator.state import AWAY, DRAINING, FAILED, NONE, PREEMPTED, RESUME, TO_END
 
 # ---------------------------------------------------------------------- tasks that wait
@@ -154,7 +154,7 @@ def start(b, row, j, state, problem):  # type: ignore[no-untyped-def]
     log.arrival, log.ready, log.start, log.finish = workflow.arrival, task.ready, env.clock, finish
     log.transfer, log.work = before, task.left
     env.num_started += 1
-    return assignment_reward(taken, delay, server.reward_power * taken, p)
+    return reward_of_start(taken, delay, server.reward_power * taken, p)
 
 
 @internal

@@ -23,7 +23,7 @@ def allocate(config: EnvConfig, num_envs: int, problem: layout.Problem) -> layou
     workflows, tasks, edges = 1, len(problem.demand), _edges(len(problem.edges), problem)
     observation = np.zeros((b, FEATURE_SETS[config.observation.feature_set].width(n, k)), dtype=np.float32)
     for features in observation:
-        write_static(features, k, problem.servers, problem.parameters[0])
+        write_static(features, k, problem.static_columns, problem.static, problem.parameters[0])
     return layout.State(
         env=np.zeros(b, dtype=layout.ENV),
         workflows=np.zeros((b, workflows), dtype=layout.WORKFLOW),

@@ -5,30 +5,34 @@ from __future__ import annotations
 import numpy as np
 
 from rllib_scale.config import ClusterConfig, RewardConfig
+from rllib_scale.config.cluster import PROPERTIES
 
+SHORT = {
+    "compute_gflops": "capacity",
+    "memory_gb": "memory",
+    "idle_power_w": "idle_power",
+    "busy_power_w": "busy_power",
+}
+"""Names of properties in compiled code, where they are others than those of a tier."""
 SERVER = np.dtype(
     [
-        ("capacity", np.float64),  # GFLOPS of each task that runs there; 0 marks an empty row
-        ("memory", np.float64),  # GB
-        ("idle_power", np.float64),  # W
-        ("busy_power", np.float64),  # W, where it runs as many tasks as it can
+        *((SHORT.get(name, name), np.int64 if kind is int else np.float64) for name, kind in PROPERTIES.items()),
         ("reward_power", np.float64),  # W, what the reward counts as the energy of an execution
-        ("slowdown", np.float64),  # of an execution by each other task that runs there
-        ("max_concurrent", np.int64),
         ("first_place", np.int64),
     ]
 )
+"""The properties that a tier declares, in their units, and what follows from them; all 0 in an empty row."""
 
 
 def build_servers(config: ClusterConfig, reward: RewardConfig) -> np.ndarray:
     """Servers (N,) of dtype SERVER: tier by tier in config order, then the empty rows."""
-    servers = np.zeros(config.num_rows, dtype=SERVER)
-    at = 0
+    servers, at = np.zeros(config.num_rows, dtype=SERVER), 0
     for tier in config.tiers:
-        idle, busy, places = tier.idle_power_w, tier.busy_power_w, tier.max_concurrent
-        counted = (busy - idle * (reward.energy_power == "above-idle")) / places
-        row = (tier.compute_gflops, tier.memory_gb, idle, busy, counted, tier.slowdown, places, 0)
-        servers[at : at + tier.count] = row
+        rows = servers[at : at + tier.count]
+        for name in PROPERTIES:
+            rows[SHORT.get(name, name)] = getattr(tier, name)
+        above = tier.idle_power_w * (reward.energy_power == "above-idle")
+        rows["reward_power"] = (tier.busy_power_w - above) / tier.max_concurrent
         at += tier.count
     servers["first_place"] = np.cumsum(servers["max_concurrent"]) - servers["max_concurrent"]
     return servers

@@ -60,6 +60,8 @@ PROBLEM_ARRAYS: dict[str, tuple[np.dtype[Any], int]] = {
     "parameters": (layout.PARAMETERS, 1),
     "workload": (WORKLOAD, 1),
     "servers": (SERVER, 1),
+    "static_columns": (_INTEGER, 1),
+    "static": (_FLOAT, 2),
     "server_of": (_INTEGER, 1),
     "at_random": (_BOOL, 1),
     "starts_away": (_BOOL, 1),

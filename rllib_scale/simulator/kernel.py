@@ -11,7 +11,7 @@ from rllib_scale.simulator.changes import begin_changes
 from rllib_scale.simulator.events import schedule_arrival
 from rllib_scale.simulator.handles import problem_of, state_of
 from rllib_scale.simulator.load import draw
-from rllib_scale.simulator.reward import TASKS_IN_SYSTEM
+from rllib_scale.simulator.reward import reward_of_time
 from rllib_scale.simulator.rounds import (
     answer,
     carry_out,
@@ -124,12 +124,10 @@ def step_batch(draws, actions, active, begins, seeds, episodes, table):  # type:
         elif env.end != RUNNING:
             continue
         else:
-            reward = answer(b, actions[b], state, problem)
-            state.reward[b] = 0.0 if p.reward == TASKS_IN_SYSTEM else reward
+            state.reward[b] = answer(b, actions[b], state, problem)
         run(b, wake, state, problem)
         if not begins[b]:
-            if p.reward == TASKS_IN_SYSTEM:
-                state.reward[b] = -env.area
+            state.reward[b] += reward_of_time(env, p)
             state.elapsed[b] = env.clock - env.decided
         env.episode_return += state.reward[b]
         state.done[b] = env.end != RUNNING
@@ -175,9 +173,8 @@ def _answer_for(b, workflow, task, j, state, problem):  # type: ignore[no-untype
     env.decisions += 1
     remove_waiting(b, at, state, p)
     reward = carry_out(b, row, j, outcome, state, problem)
-    if p.reward != TASKS_IN_SYSTEM:
-        state.reward[b] += reward
-        env.episode_return += reward
+    state.reward[b] += reward
+    env.episode_return += reward
     return outcome
 
 
@@ -211,9 +208,10 @@ def dispatch_batch(starts, active, table):  # type: ignore[no-untyped-def]
         env.decided = env.clock
         close(b, bool(p.reserve), state, problem)
         run(b, np.int64(DISPATCHED), state, problem)
-        if p.reward == TASKS_IN_SYSTEM and env.decisions > 0:
-            state.reward[b] = -env.area
-            env.episode_return -= env.area
+        if env.decisions > 0:
+            reward = reward_of_time(env, p)
+            state.reward[b] += reward
+            env.episode_return += reward
         state.elapsed[b] = env.clock - env.decided
         state.done[b] = env.end != RUNNING
         write_observation(b, env.num_offered, state, problem)

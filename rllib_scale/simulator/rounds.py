@@ -12,6 +12,7 @@ from rllib_scale.compiled import internal, rare
 from rllib_scale.observation.answers import BUSY, CLOSED, NO_FIT, OPEN, PASSED, PREEMPTED, STARTED, TAKEN, WAITS
 from rllib_scale.simulator.attempts import end_attempt, error_of, push_waiting, remove_waiting, set_room, start
 from rllib_scale.simulator.events import next_event, run_to_target
+from rllib_scale.simulator.reward import reward_of_invalid
 from rllib_scale.simulator.state import (
     ALL_DONE,
     AT_HORIZON,
@@ -208,7 +209,7 @@ def answer(b, action, state, problem):  # type: ignore[no-untyped-def]
         _set_aside(b, row, state)
     else:
         env.target = min(p.horizon, env.clock + p.clock_step)
-    return p.invalid_reward
+    return reward_of_invalid(p)
 
 
 # ---------------------------------------------------------------------- rounds

@@ -27,6 +27,7 @@ def take_snapshot(b: int, state: State, problem: Problem) -> Snapshot:
         memory_gb=servers["memory"].copy(),
         free_memory_gb=np.where(away, 0.0, state.free[b]),
         max_concurrent=places.copy(),
+        properties=servers,
         num_running=places - state.free_places[b],
         status=np.where(away, AWAY, np.where(takes, UP, DRAINING)),
         expected_end_s=state.next_end[b].copy(),

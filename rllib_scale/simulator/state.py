@@ -10,6 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from rllib_scale.simulator.reward import REWARD_PARAMETERS
+
 PARAMETERS = np.dtype(
     [
         ("horizon", "f8"),  # s
@@ -42,13 +44,7 @@ PARAMETERS = np.dtype(
         ("bandwidth", "f8"),  # GB/s
         ("latency", "f8"),  # s
         ("reward", "i8"),
-        ("time_weight", "f8"),
-        ("time_scale", "f8"),
-        ("communication_weight", "f8"),
-        ("communication_scale", "f8"),
-        ("energy_weight", "f8"),
-        ("energy_scale", "f8"),
-        ("invalid_reward", "f8"),
+        *((name, "f8") for name in REWARD_PARAMETERS),
         ("feature_set", "i8"),
         ("task_compute_max", "f8"),
         ("server_compute_max", "f8"),
@@ -224,6 +220,8 @@ class Problem(NamedTuple):
     parameters: np.ndarray  # (1,) PARAMETERS
     workload: np.ndarray  # (1,) generators.PARAMETERS
     servers: np.ndarray  # (N,) cluster.SERVER
+    static_columns: np.ndarray  # (S,) int64 of a server's features: those that do not change while it is there
+    static: np.ndarray  # (N, S) float64, their values
     server_of: np.ndarray  # (P,) int64, of each place
     at_random: np.ndarray  # (servers,) bool: changes at random
     starts_away: np.ndarray  # (servers,) bool

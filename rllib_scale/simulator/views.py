@@ -41,7 +41,7 @@ class ViewWriter:
             ended=np.empty((b, tasks if problem.parameters[0]["revealed"] else 1), dtype=seen.ENDED),
             unfinished=np.zeros((b, 1 + seen.MOST_SEEN), dtype=np.int64),
             capacity=problem.servers["capacity"].copy(),
-            max_concurrent=problem.servers["max_concurrent"].copy(),
+            properties=problem.servers,
             limit=np.empty((b, n)),
             wait=np.empty((b, n)),
             free_places=np.empty((b, n), dtype=np.int64),

@@ -8,12 +8,9 @@ import numpy as np
 
 from rllib_scale.compiled import compiled, internal, rare
 from rllib_scale.observation.feature_sets import (
-    CAPACITY,
     DELAY,
     FEATURE_SETS,
     LEAST,
-    MAX_SUCCESSORS,
-    MEMORY,
     PAIRS,
     PAPER,
     POWER,
@@ -35,9 +32,21 @@ NAMES = tuple(FEATURE_SETS)
 IS_ROUNDS, IS_PAIRS = NAMES.index(ROUNDS.name), NAMES.index(PAIRS.name)
 _HEAD, _TASK, _SERVER = ROUNDS.context_dim, ROUNDS.task_dim, ROUNDS.server_dim
 _PAIRS_HEAD, _PAIRS_TASK, _PAIRS_SERVER = PAIRS.context_dim, PAIRS.task_dim, PAIRS.server_dim
-_HOP = [feature.name for feature in ROUNDS.task].index("hop")
-_FREE = ROUNDS.server_column("free")
+_HOP_AT = [feature.name for feature in ROUNDS.task].index("hop")
+_FREE_AT = ROUNDS.server_column("free")
 _PAPER_TASK, _PAPER_SERVER = PAPER.task_dim, PAPER.server_dim
+
+# The formulas of the features, compiled; named as the features are. Of servers the static ones have none.
+_scale, _waiting, _system, _open, _ready_work, _work, _open_slow, _open_middle, _open_fast = (
+    internal(feature.formula) for feature in PAIRS.context
+)
+_compute, _memory, _successors, _progress, _output, _hop, _descendants, _age, _waited = (
+    internal(feature.formula) for feature in ROUNDS.task
+)
+_demand, _tasks_left, _log_work_left, _rows = (internal(feature.formula) for feature in PAIRS.task[_TASK:])
+_remaining, _power, _delay, _free, _wait, _load, _lasts, _busy, _speed, _busy_shared, _lasts_middle, _lasts_fast = (
+    internal(feature.formula) for feature in PAIRS.server if feature.static is None
+)
 
 
 @internal
@@ -51,13 +60,15 @@ def _columns(candidates, p):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def write_static(row, candidates, servers, p):  # type: ignore[no-untyped-def]
-    """Write the features that never change during an episode, as long as no server comes or goes."""
+def write_static(row, candidates, columns, values, p):  # type: ignore[no-untyped-def]
+    """Write the features that never change during an episode, as long as no server comes or goes.
+
+    `columns` (S,) and `values` (N, S): see `static_features`.
+    """
     first, width = _columns(candidates, p)
-    for j in range(len(servers)):
-        at = first + width * j
-        row[at + CAPACITY] = servers[j].capacity / p.server_compute_max
-        row[at + MEMORY] = servers[j].memory / p.memory_max
+    for j in range(len(values)):
+        for s in range(len(columns)):
+            row[first + width * j + columns[s]] = values[j, s]
 
 
 @internal
@@ -70,7 +81,7 @@ def write_observation(b, count, state, problem):  # type: ignore[no-untyped-def]
         if task.first_predecessor >= 0:
             predecessor = state.tasks[b, task.first_predecessor]
             home = problem.server_of[predecessor.place]
-            delay = (predecessor.output / p.bandwidth + p.latency) * p.per_delay_unit
+            delay = _delay(predecessor.output / p.bandwidth + p.latency, p.per_delay_unit)
     # The widths are constants in each branch: the loops over the servers depend on that.
     if p.feature_set == IS_ROUNDS:
         _write_tasks(b, row, _HEAD, _TASK, count, state, p)
@@ -103,11 +114,11 @@ def _write_tasks(b, row, first, width, count, state, p):  # type: ignore[no-unty
 @internal
 def _write_task(row, task, error, workflow, p):  # type: ignore[no-untyped-def]
     """Write the paper's features of a candidate, whose demand is seen with that error."""
-    row[TASK_COMPUTE] = task.left * error / p.task_compute_max
-    row[TASK_MEMORY] = task.memory / p.memory_max
-    row[TASK_SUCCESSORS] = 0.0 if p.revealed else task.num_successors / MAX_SUCCESSORS
-    row[TASK_PROGRESS] = workflow.num_completed / workflow.num_seen
-    row[TASK_OUTPUT] = task.output * p.per_output_unit
+    row[TASK_COMPUTE] = _compute(task.left * error, p.task_compute_max)
+    row[TASK_MEMORY] = _memory(task.memory, p.memory_max)
+    row[TASK_SUCCESSORS] = 0.0 if p.revealed else _successors(task.num_successors)
+    row[TASK_PROGRESS] = _progress(workflow.num_completed, workflow.num_seen)
+    row[TASK_OUTPUT] = _output(task.output, p.per_output_unit)
 
 
 @internal
@@ -117,9 +128,9 @@ def _write_servers(b, columns, width, home, delay, state, problem):  # type: ign
     next_end, free_places, power = state.next_end[b], state.free_places[b], state.power[b]
     for j in range(len(problem.at_random)):
         at = width * j
-        remaining = (next_end[j] - clock) * per_unit
+        remaining = _remaining(next_end[j] - clock, per_unit)
         columns[at + REMAINING] = remaining if remaining > 0.0 and free_places[j] == 0 else 0.0
-        columns[at + POWER] = power[j]
+        columns[at + POWER] = _power(power[j])
         columns[at + DELAY] = delay
     if home >= 0:
         columns[width * home + DELAY] = 0.0
@@ -131,14 +142,14 @@ def _write_exceptions(b, row, count, state, problem):  # type: ignore[no-untyped
     p, K = problem.parameters[0], state.fit.shape[1]
     first, width = _columns(K, p)
     for j in range(len(problem.servers)):
-        server, at = problem.servers[j], first + width * j
+        at = first + width * j
         if p.changes and state.limit[b, j] < 0.0:
             row[at : at + width] = 0.0
             continue
-        row[at + CAPACITY] = server.capacity / p.server_compute_max
-        row[at + MEMORY] = server.memory / p.memory_max
-        if p.from_all and count > 0 and server.capacity > 0.0:
-            row[at + DELAY] = transfer_time(b, state.offered[b, 0], j, state, problem) * p.per_delay_unit
+        for s in range(len(problem.static_columns)):
+            row[at + problem.static_columns[s]] = problem.static[j, s]
+        if p.from_all and count > 0 and problem.servers[j].capacity > 0.0:
+            row[at + DELAY] = _delay(transfer_time(b, state.offered[b, 0], j, state, problem), p.per_delay_unit)
 
 
 # ---------------------------------------------------------------------- the set `rounds`
@@ -164,23 +175,23 @@ def _write_rounds(b, row, count, head, of_task, of_server, state, problem):  # t
         there += int(state.limit[b, j] >= 0.0)
     servers = max(1, there)
     waiting = env.num_ready + env.num_aside + (0 if p.peek else env.num_offered)
-    row[0] = math.log2(servers / 16.0) / 3.0
-    row[1] = math.log1p(waiting / servers)
-    row[2] = math.log1p(_seen_in_system(b, state, p) / servers)
-    row[3] = env.num_open / servers
+    row[0] = _scale(servers)
+    row[1] = _waiting(waiting, servers)
+    row[2] = _system(_seen_in_system(b, state, p), servers)
+    row[3] = _open(env.num_open, servers)
     for k in range(count):
         task, detail = state.tasks[b, state.offered[b, k]], state.details[b, state.offered[b, k]]
-        at = head + k * of_task + _HOP
-        row[at] = detail.hop / 5.0
-        row[at + 1] = math.log(detail.descendants)
-        row[at + 2] = math.log1p((env.clock - state.workflows[b, task.workflow].arrival) / 10.0)
-        row[at + 3] = math.log1p((env.clock - task.ready) / 10.0)
+        at = head + k * of_task + _HOP_AT
+        row[at] = _hop(detail.hop)
+        row[at + 1] = _descendants(detail.descendants)
+        row[at + 2] = _age(env.clock - state.workflows[b, task.workflow].arrival)
+        row[at + 3] = _waited(env.clock - task.ready)
     for j in range(len(problem.at_random)):
-        at, places = head + K * of_task + of_server * j + _FREE, problem.servers[j].max_concurrent
+        at, places = head + K * of_task + of_server * j + _FREE_AT, problem.servers[j].max_concurrent
         wait = available_at(b, j, state) - env.clock
-        row[at] = state.free[b, j] / p.memory_max
-        row[at + 1] = wait * p.per_time_unit if wait < np.inf else 0.0
-        row[at + 2] = (places - state.free_places[b, j]) / places
+        row[at] = _free(state.free[b, j], p.memory_max)
+        row[at + 1] = _wait(wait, p.per_time_unit) if wait < np.inf else 0.0
+        row[at + 2] = _load(places - state.free_places[b, j], places)
 
 
 # ---------------------------------------------------------------------- the set `pairs`
@@ -240,11 +251,11 @@ def _write_pairs(b, row, count, state, problem):  # type: ignore[no-untyped-def]
             system += _work_left(b, state.workflows[b, w], state, p)
     at = _HEAD
     per = p.work_unit / max(LEAST, capacity / UNITS)
-    row[at] = math.log1p(ready / UNITS * per)
-    row[at + 1] = math.log1p(system / UNITS * per)
-    row[at + 2] = open_slow / max(1, slow)
-    row[at + 3] = open_middle / max(1, middle)
-    row[at + 4] = open_fast / max(1, fast)
+    row[at] = _ready_work(ready, per)
+    row[at + 1] = _work(system, per)
+    row[at + 2] = _open_slow(open_slow, max(1, slow))
+    row[at + 3] = _open_middle(open_middle, max(1, middle))
+    row[at + 4] = _open_fast(open_fast, max(1, fast))
     for k in range(count):
         task = state.tasks[b, state.offered[b, k]]
         workflow, fitting = state.workflows[b, task.workflow], 0
@@ -252,30 +263,30 @@ def _write_pairs(b, row, count, state, problem):  # type: ignore[no-untyped-def]
             fitting += int(fits(task.memory, state.limit[b, j]))
         at = _PAIRS_HEAD + k * _PAIRS_TASK + _TASK
         demand = task.left * error_of(b, state.offered[b, k], state, p)
-        row[at] = math.log(max(LEAST, demand / p.task_compute_max))
-        row[at + 1] = math.log(workflow.num_seen - workflow.num_completed)
-        row[at + 2] = math.log1p(_work_left(b, workflow, state, p) / UNITS)
-        row[at + 3] = fitting / max(1, there)
+        row[at] = _demand(demand / p.task_compute_max)
+        row[at + 1] = _tasks_left(workflow.num_seen - workflow.num_completed)
+        row[at + 2] = _log_work_left(_work_left(b, workflow, state, p), 1.0)
+        row[at + 3] = _rows(fitting, max(1, there))
     for j in range(N):
         at = _PAIRS_HEAD + K * _PAIRS_TASK + _PAIRS_SERVER * j + _SERVER
         row[at : at + _PAIRS_SERVER - _SERVER] = 0.0
         if state.limit[b, j] < 0.0:
             continue
         server = problem.servers[j]
-        row[at + 2] = math.log2(server.capacity / least) / 2.0
+        row[at + 2] = _speed(server.capacity, least)
         if count == 0:
             continue
         i = state.offered[b, 0]
         task, followers = state.tasks[b, i], float(state.details[b, i].descendants)
         demand = task.left * error_of(b, i, state, p)
-        lasts = (transfer_time(b, i, j, state, problem) + demand / server.capacity) * p.per_time_unit
+        lasts = _lasts(transfer_time(b, i, j, state, problem) + demand / server.capacity, p.per_time_unit)
         busy = 0.0 if fits(task.memory, state.room[b, j]) else 1.0
         speed, squared = _class_of(server.capacity, least, most), followers * followers
         row[at] = lasts
-        row[at + 1] = busy
-        row[at + 3] = busy / squared
-        row[at + 4] = lasts / squared if speed == 1 else 0.0
-        row[at + 5] = lasts / squared if speed == 2 else 0.0
+        row[at + 1] = _busy(busy)
+        row[at + 3] = _busy_shared(busy, squared)
+        row[at + 4] = _lasts_middle(lasts, squared) if speed == 1 else 0.0
+        row[at + 5] = _lasts_fast(lasts, squared) if speed == 2 else 0.0
 
 
 @internal

@@ -8,6 +8,7 @@ import pytest
 from rllib_scale.config import ClusterConfig, TierConfig
 from rllib_scale.observation.backend import Answer
 from rllib_scale.observation.starting import Servers, Starting, give_one
+from rllib_scale.simulator.cluster import SERVER
 from small_moments import SMALL, TWO_FLOWS, moments, workload
 
 
@@ -53,9 +54,11 @@ def test_tasks_of_one_server_share_its_memory_and_its_input() -> None:
 
 
 def test_who_waits_for_a_server_is_shared_out_among_its_places() -> None:
+    properties = np.zeros(2, dtype=SERVER)
+    properties["max_concurrent"] = [4, 2]
     servers = Servers(
         capacity=np.array([1.0, 1.0]),
-        max_concurrent=np.array([4, 2]),
+        properties=properties,
         limit=np.array([10.0, 10.0]),
         wait=np.array([0.0, 3.0]),
         free_places=np.array([2, 0]),

@@ -18,6 +18,7 @@ from rllib_scale.schedulers.context_price import ContextPrice
 from rllib_scale.schedulers.context_rounds import ContextRounds
 from rllib_scale.schedulers.rules import make_scheduler
 from rllib_scale.simulator.backend import SimulatedBackend
+from rllib_scale.simulator.cluster import SERVER
 from schedulers.instances import PROBLEMS, TWO, play_on_backend
 from small_moments import workload
 
@@ -117,6 +118,8 @@ def seen(speeds: list[float], capacity: list[float], idle: list[bool]) -> tuple[
     weights = np.zeros((1, len(names), 1 + len(context_names(len(speeds)))))
     for name, value in {"price_2": 1.0, "price_3": 3.0}.items():
         weights[0, names.index(name), 0] = math.log(math.expm1(value))
+    properties = np.zeros(n, dtype=SERVER)
+    properties["max_concurrent"] = np.array(capacity) > 0
     view = View(
         env=np.zeros(1, dtype=ENV),
         waiting=np.zeros((1, 0), dtype=WAITING),
@@ -125,7 +128,7 @@ def seen(speeds: list[float], capacity: list[float], idle: list[bool]) -> tuple[
         ended=np.zeros((1, 0), dtype=ENDED),
         unfinished=np.zeros((1, 1 + MOST_SEEN), dtype=np.int64),
         capacity=np.array(capacity),
-        max_concurrent=(np.array(capacity) > 0).astype(np.int64),
+        properties=properties,
         limit=np.where(np.array([capacity]) > 0, 10.0, -1.0),
         wait=np.zeros((1, n)),
         free_places=np.array([idle], dtype=np.int64),

@@ -8,6 +8,7 @@ import pytest
 from rllib_scale.observation.view import ENDED, ENV, INPUT, MOST_SEEN, NEW, WAITING, View
 from rllib_scale.schedulers.rounds import Rounds
 from rllib_scale.schedulers.visiting import EARLIEST_FINISH, FASTEST_OPEN
+from rllib_scale.simulator.cluster import SERVER
 
 
 def made_up_moments(generator: np.random.Generator) -> View:
@@ -25,6 +26,8 @@ def made_up_moments(generator: np.random.Generator) -> View:
     limit = np.where(generator.random((b, n)) < 0.1, -1.0, np.repeat([4.0, 8.0, 8.0], 3))
     is_open = (generator.random((b, n)) < 0.3) & (limit >= 0)
     wait = np.where(is_open, 0.0, generator.choice([0.0, 1.0, 1.0 + 1e-12, 1.0 - 1e-12, 2.0], (b, n)))
+    ones = np.zeros(n, dtype=SERVER)
+    ones["max_concurrent"] = 1
     return View(
         env=env,
         waiting=waiting,
@@ -33,7 +36,7 @@ def made_up_moments(generator: np.random.Generator) -> View:
         ended=np.zeros((b, 0), dtype=ENDED),
         unfinished=np.zeros((b, 1 + MOST_SEEN), dtype=np.int64),
         capacity=np.repeat([1.0, 2.0, 4.0], 3),
-        max_concurrent=np.ones(n, dtype=np.int64),
+        properties=ones,
         limit=limit,
         wait=np.where(limit >= 0, wait, np.inf),
         free_places=is_open.astype(np.int64),
