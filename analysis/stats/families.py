@@ -63,6 +63,7 @@ def adjust(
     families: dict[tuple[str, bool], list[tuple[int, str]]] = {}
     twins: dict[tuple[int, str], str] = {}
     for position, (found, asked) in enumerate(zip(compared, questions, strict=True)):
+        # The primary endpoint first: a second outcome with the same differences then takes over its p-value.
         for metric in sorted(TESTED, key=lambda name: name != primary):
             own = found[metric]
             twin = next((m for m in TESTED if m != metric and (position, m) not in twins and found[m].same(own)), None)
@@ -72,6 +73,7 @@ def adjust(
                 families.setdefault((asked, metric == primary), []).append((position, metric))
     result = [dict(found) for found in compared]
     for members in families.values():
+        # Each family by itself: questions do not pay for each other.
         adjusted = holm(np.array([compared[position][metric].p for position, metric in members]))
         for (position, metric), p in zip(members, adjusted, strict=True):
             result[position][metric] = replace(compared[position][metric], p_adjusted=float(p))

@@ -93,6 +93,7 @@ def mean_test(scores: Array, unit: Unit = "seeds") -> MeanTest:
         return MeanTest(mean, Interval(mean, mean), 0.0 if mean else math.nan)  # of nothing but 0 there is no test
     centred = _filled(kept)
     centred = centred - centred.mean()
+    # Sums of squares of centred scores: a large mean would cost digits.
     variance, freedom = _variance(centred)
     if variance <= NO_SPREAD * float(np.max(centred**2)):
         return MeanTest(mean, Interval(), math.nan)  # scores that differ, of seeds whose means do not: no error to tell
@@ -110,17 +111,22 @@ def _variance(scores: Array) -> tuple[float, float]:
         scores: (S, E), centred, without missing values.
     """
     seeds, episodes = scores.shape
+    # Sums of squares of a two-way layout without replicates, each over its number of cells: scores are centred, so the
+    # mean square of row means is the between-row part, likewise of columns; the rest is residual.
     between_seeds = float((scores.mean(axis=1) ** 2).mean())
     between_episodes = float((scores.mean(axis=0) ** 2).mean())
     if seeds == 1:
         return between_episodes / (episodes - 1), episodes - 1.0
+    # E[between_seeds / (S - 1)] = var(seed) / S + var(rest) / (S E): what seeds and residual add to var(mean).
     seed_term = between_seeds / (seeds - 1)
     if episodes == 1:
         return seed_term, seeds - 1.0
+    # Likewise of episodes; it holds the residual again, which is taken off so that it counts once.
     episode_term = between_episodes / (episodes - 1)
     of_rest = (seeds - 1) * (episodes - 1)
     rest = max(float((scores**2).mean()) - between_seeds - between_episodes, 0.0) / of_rest
     added = max(episode_term - rest, 0.0)
+    # Satterthwaite: freedom = variance^2 / sum of (each mean square's term)^2 / its own freedom.
     parts = seed_term**2 / (seeds - 1)
     if added:
         parts += episode_term**2 / (episodes - 1) + rest**2 / of_rest
@@ -132,6 +138,8 @@ def _filled(scores: Array) -> Array:
     """Missing scores replaced by the mean plus the effects of their seed and episode."""
     if not np.isnan(scores).any():
         return scores
+    # Additive: the seed's mean, and how the episode differs from it on average. The mean itself leaves gaps out; this
+    # only lets the error be computed from a full table.
     of_seed = np.nanmean(scores, axis=1, keepdims=True)
     of_episode = np.nanmean(scores - of_seed, axis=0, keepdims=True)
     return np.where(np.isnan(scores), of_seed + of_episode, scores)
@@ -146,6 +154,7 @@ def probability_greater(first: Array, second: Array) -> float:
         first: (S, E), S = 1 for a method without training seeds.
         second: (S', E), over the same episodes.
     """
+    # (S, S', E): 1, 1/2 or 0 of each pair of seeds on each episode.
     ahead = (np.sign(first[:, None] - second[None]) + 1) / 2
     known = ~np.isnan(ahead)
     return float(ahead[known].mean()) if known.any() else math.nan
@@ -161,6 +170,7 @@ def holm(p_values: Array) -> Array:
     """
     adjusted = np.full(len(p_values), math.nan)
     tested = np.flatnonzero(~np.isnan(p_values))
+    # Step-down: the k-th smallest of m is multiplied by m - k, and none may be below the one before it.
     order = tested[np.argsort(p_values[tested], kind="stable")]
     steps = p_values[order] * np.arange(len(order), 0, -1)
     adjusted[order] = np.minimum(np.maximum.accumulate(steps), 1.0)

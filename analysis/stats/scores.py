@@ -73,6 +73,7 @@ def scores_by(rows: pd.DataFrame, by: Sequence[str], metrics: Sequence[str]) -> 
     """
     if rows.empty:
         return []
+    # One sort for all groups, in place of a frame for each.
     number = rows.groupby(list(by), observed=True).ngroup().to_numpy()
     seeds = rows["train_seed"].astype("Int64").fillna(NO_SEED).to_numpy(np.int64)
     eval_seeds, numbers = (rows[name].to_numpy(np.int64) for name in EPISODE)
@@ -93,12 +94,14 @@ def scores_by(rows: pd.DataFrame, by: Sequence[str], metrics: Sequence[str]) -> 
         own = order[start:end]
         seed, at_seed = np.unique(seeds[own], return_inverse=True)
         episode, at_episode = np.unique(episodes[own], return_inverse=True)
+        # Sorted by seed and episode: a duplicate follows its twin.
         if ((np.diff(at_seed) == 0) & (np.diff(at_episode) == 0)).any():
             _refuse_twice(rows.iloc[own])
         values = {}
         for name, column in columns.items():
             values[name] = np.full((len(seed), len(episode)), np.nan)
             values[name][at_seed, at_episode] = column[start:end]
+        # Groups mostly share their episodes: `shared_with` then sees the same tuple, and compares nothing.
         if (code := episode.tobytes()) not in known:
             pairs = zip(eval_seed_values[episode // width].tolist(), (episode % width).tolist(), strict=True)
             known[code] = tuple(pairs)

@@ -94,6 +94,7 @@ def summary(scores: Scores, metric: str) -> Summary:
     known = ~np.isnan(values)
     if not known.any():
         return Summary(*(math.nan,) * 4, seeds=0)
+    # A variance needs two episodes; the pooled one is the mean of the seeds' variances.
     several = values[known.sum(axis=1) > 1]
     sd = math.sqrt(np.nanvar(several, axis=1, ddof=1).mean()) if len(several) else math.nan
     ends = intervals.mean_interval(values)
@@ -112,6 +113,7 @@ def differences(first: Scores, second: Scores, metrics: Sequence[str]) -> dict[s
     found = {}
     for metric in metrics:
         sides = first.values[metric], second.values[metric]
+        # NaN where either is missing: only pairs count. A rule's single row is subtracted from each seed's.
         paired = sides[0] - sides[1]
         test = intervals.mean_test(paired)
         sign = -1 if metric in LOWER_IS_BETTER else 1

@@ -124,6 +124,7 @@ def critical_paths(arrival, delay, fastest, edges):  # type: ignore[no-untyped-d
     """
     num_tasks = len(arrival)
     first_edge = np.searchsorted(edges[:, 0], np.arange(num_tasks + 1))
+    # Kahn's algorithm; the longest path is relaxed in the same pass, as predecessors come first.
     missing = np.zeros(num_tasks, dtype=np.int64)
     for successor in edges[:, 1]:
         missing[successor] += 1
@@ -157,6 +158,8 @@ def _single_machine_bound(env: EnvConfig, tasks: _Tasks) -> float:
     sizes = np.unique([tier.memory_gb for tier in env.cluster.tiers])
     smallest_fit = np.searchsorted(sizes, tasks.memory)
     best_from = np.zeros(len(sizes) + 1)  # of the tasks that need sizes[k] or more
+    # Dynamic programming over memory: tasks that need sizes[low] to sizes[high] run on one machine that is as fast as
+    # all servers large enough for the least of them; the rest begin at sizes[high + 1].
     for low in range(len(sizes) - 1, -1, -1):
         speed = sum(
             tier.count * tier.max_concurrent * tier.compute_gflops
@@ -166,6 +169,7 @@ def _single_machine_bound(env: EnvConfig, tasks: _Tasks) -> float:
         for high in range(low, len(sizes)):
             chosen = (low <= smallest_fit) & (smallest_fit <= high)
             finish = _shortest_remaining_first(tasks.earliest_start[chosen], tasks.compute[chosen], speed)
+            # The k-th finish is no earlier than the k-th smallest critical path, whatever the machine does.
             finish = np.maximum(finish, np.sort(tasks.earliest_finish[chosen]))
             bound = np.minimum(finish, env.episode.horizon_s).sum() + best_from[high + 1]
             best_from[low] = max(best_from[low], bound)
@@ -176,6 +180,7 @@ def _single_machine_bound(env: EnvConfig, tasks: _Tasks) -> float:
 def _shortest_remaining_first(release, work, speed):  # type: ignore[no-untyped-def]
     """Completion times (n,) in ascending order of n tasks on one preemptive machine, SRPT."""
     order = np.argsort(release)
+    # An empty list whose type numba can infer.
     waiting = [(0.0, 0) for _ in range(0)]
     finish = np.empty(len(order))
     clock, released, finished = 0.0, 0, 0
@@ -215,6 +220,7 @@ def _price_bound(env: EnvConfig, tasks: _Tasks) -> float:
         for step in range(ASCENT_STEPS):
             cost, used = _cheapest(tasks, followers, price, until, env.episode.horizon_s)
             best = max(best, cost - float(price @ available))
+            # Subgradient ascent, with steps of 1 / sqrt(step). Any prices give a bound: it need not converge.
             price = np.maximum(
                 0.0, price + followers.mean() / math.sqrt(1 + step) * (used - available) / np.maximum(used, available)
             )
@@ -225,6 +231,7 @@ def _price_bound(env: EnvConfig, tasks: _Tasks) -> float:
 def _followers(parent):  # type: ignore[no-untyped-def]
     """Tasks (T,) of the subtree of each task in the forest of parents, itself included."""
     followers = np.ones(len(parent))
+    # Successors come after predecessors: one pass from the back adds up subtrees.
     for task in range(len(parent) - 1, -1, -1):
         if parent[task] >= 0:
             followers[parent[task]] += followers[task]
@@ -254,6 +261,7 @@ def _cheapest(tasks, followers, price, until, horizon):  # type: ignore[no-untyp
     seconds = np.zeros((num_workflows, num_tiers))
     latest = np.empty(num_tasks)
     for task in range(num_tasks):
+        # The cheapest tier; and that of one follower, the slowest that any number of them would choose.
         cost, lone_cost, tier, slowest = np.inf, np.inf, 0, 0.0
         for k in range(num_tiers):
             execution = tasks.execution[task, k]
@@ -264,6 +272,7 @@ def _cheapest(tasks, followers, price, until, horizon):  # type: ignore[no-untyp
         execution, parent, w = tasks.execution[task, tier], tasks.parent[task], tasks.workflow[task]
         latest[task] = slowest + (latest[parent] if parent >= 0 else tasks.arrival[task])
         least = min(tasks.earliest_finish[task], horizon)
+        # What it could save by finishing after `until`: see A above.
         spared = latest[task] + price[tier] * execution - max(until, least)
         priced[w] += tasks.arrival[task] + cost - max(0.0, spared)
         unpriced[w] += least

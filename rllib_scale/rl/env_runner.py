@@ -130,6 +130,7 @@ class ArrayEnvRunner(SingleAgentEnvRunner):
 
     def _compiled_forward(self) -> Forward:
         """The compiled network, made anew where the weights have changed since."""
+        # Torch counts a tensor's changes in place: weights that RLlib loads are noticed without a comparison.
         version = tuple(parameter._version for parameter in self.module.parameters())
         if self._forward is None or self._version != version:
             self._forward, self._version = compile_network(self.module.network), version
@@ -144,6 +145,7 @@ class ArrayEnvRunner(SingleAgentEnvRunner):
         random_actions: bool = False,
         force_reset: bool = False,
     ) -> list[SingleAgentEpisode]:
+        # Asked at each call: callbacks and settings may change between two.
         if self._obstacle():
             how = {"explore": explore, "random_actions": random_actions, "force_reset": force_reset}
             return list(super()._sample(num_timesteps=num_timesteps, num_episodes=num_episodes, **how))
@@ -159,6 +161,7 @@ class ArrayEnvRunner(SingleAgentEnvRunner):
         chunk = _Chunk(self._observation, self._awaits_reset)
         while chunk.num_valid < target or (num_episodes is not None and len(chunk.metrics) < num_episodes):
             logits = forward(*split_mask(chunk.observation, self.module.masked))
+            # log softmax, without overflow.
             logits -= logits.max(axis=1, keepdims=True)
             logp = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
             actions = self._choose(logp, explore, random_actions, chunk.num_valid)
@@ -210,6 +213,7 @@ class ArrayEnvRunner(SingleAgentEnvRunner):
         arrays = chunk.arrays()
         for b in range(self.num_envs):
             columns = {name: array[:, b] for name, array in arrays.items()}
+            # Ends of this environment's episodes within the chunk; the chunk's own end is one, too.
             stops = {step + 1 for step, of_environment in chunk.metrics if of_environment == b}
             start = 0
             for stop in sorted(stops | {len(columns["valid"])}):

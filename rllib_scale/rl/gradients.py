@@ -59,6 +59,7 @@ class LeanLearner(TorchLearner):
         if self._obstacle:
             return super()._update(batch, **kwargs)
         rows = batch[DEFAULT_MODULE_ID]
+        # One module, losses that share no parameter: one backward, then every optimizer steps.
         fwd_out = self._own_module.forward_train(rows)
         loss = self.compute_loss_for_module(
             module_id=DEFAULT_MODULE_ID, config=self.config, batch=rows, fwd_out=fwd_out
@@ -94,6 +95,7 @@ class LeanLearner(TorchLearner):
         norms = []
         for name, optimizer in self.get_optimizers_for_module(module_id):
             parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+            # clip_grad_norm_ returns the norm before it clips; the other ways need it computed.
             if config.grad_clip and config.grad_clip_by == "global_norm":
                 norm = nn.utils.clip_grad_norm_(parameters, config.grad_clip)
             else:

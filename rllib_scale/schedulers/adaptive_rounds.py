@@ -113,6 +113,9 @@ def _write_context(b, view, ready, kept, estimates, prices, x):  # type: ignore[
     for i in range(shown.num_waiting):
         waiting += view.waiting[b, i].compute_gflop
     convert_seconds(kept, means.capacity)
+    # Offered load: work that arrives, in seconds of all places, in two exponential averages. 1/phi of a workflow's work
+    # counts at its arrival and the rest when its tasks become ready (phi = stay): a deep workflow does not offer all of
+    # its work at once.
     fast, slow = math.exp(-passed / (FAST * tau)), math.exp(-passed / (SLOW * tau))
     kept.work_fast_s *= fast
     kept.work_slow_s *= slow
@@ -120,8 +123,10 @@ def _write_context(b, view, ready, kept, estimates, prices, x):  # type: ignore[
         new = view.new[b, i]
         arrived = new.work_gflop
         if shown.is_revealed:
+            # Its tasks that are not seen yet, each of mean demand.
             arrived += means.compute * hidden_of(new.num_tasks, sizes)
         arrived /= means.stay * means.capacity
+        # It has decayed since it arrived, which was before this event.
         kept.work_fast_s += arrived * math.exp(-(now - new.arrival_s) / (FAST * tau))
         kept.work_slow_s += arrived * math.exp(-(now - new.arrival_s) / (SLOW * tau))
     kept.work_fast_s += ready / means.capacity * (1.0 - 1.0 / means.stay)
@@ -132,38 +137,45 @@ def _write_context(b, view, ready, kept, estimates, prices, x):  # type: ignore[
                 hidden += view.unfinished[b, seen] * hidden_of(seen, sizes)
     for j in range(view.limit.shape[1]):
         if prices.of[b, j] >= 0 and view.is_open[b, j]:
+            # Places that a mean task could take now: as many as the memory leaves room for.
             open_places = float(view.free_places[b, j])
             if view.properties[j].max_concurrent > 1:
                 open_places = min(open_places, view.free[b, j] / means.memory)
             idle_slow += open_places if view.capacity[j] == means.common else 0.0
             idle_fast += open_places if view.capacity[j] == means.fastest else 0.0
+    # `common` is the slowest speed that a mean task fits, so a slow server that nothing fits is not idle.
     places_slow, places_fast = 0.0, 0.0
     for k in range(means.num_classes):
         server = prices.classes[b, k]
         places_slow += server.places if server.capacity == means.common else 0.0
         places_fast += server.places if server.capacity == means.fastest else 0.0
 
+    # GFLOP to seconds of the whole cluster in units of tau / 5: the map was searched with tau = 5 s.
     second = 5.0 / (means.capacity * tau)  # tau is 5 s on the paper's cluster
     queue = shown.num_waiting / means.places
     work = (shown.work_in_system_gflop + hidden * means.compute) * second / means.stay
+    # Averages over time of queue and work: each had its held value since the event before.
     keeps = math.exp(-passed / (AVERAGE * tau))
     kept.queue = keeps * kept.queue + (1.0 - keeps) * kept.held_queue
     kept.work_s = keeps * kept.work_s + (1.0 - keeps) * kept.held_work_s
     kept.held_queue, kept.held_work_s, kept.clock_s = queue, work, now
 
+    # The entries in the order of INPUTS, by offsets and factors of the order of 1.
     x[0] = 1.0
-    x[1] = math.log2(min(max(means.places, FEWEST), MOST) / 16.0) / 3.0
+    x[1] = math.log2(min(max(means.places, FEWEST), MOST) / 16.0) / 3.0  # size
+    # load_6, load_30
     x[2] = (observed_load(kept.work_fast_s, now, FAST * tau, PRIOR * tau) - PRIOR_LOAD) / LOAD_UNIT
     x[3] = (observed_load(kept.work_slow_s, now, SLOW * tau, PRIOR * tau) - PRIOR_LOAD) / LOAD_UNIT
-    x[4] = 2.0 * math.log1p(queue) - 0.6
-    x[5] = math.log1p(waiting * second) - 0.7
-    x[6] = math.log1p(work) - 2.0
-    x[7] = 2.0 * idle_slow / places_slow - 0.6
-    x[8] = 2.0 * idle_fast / places_fast - 0.6
-    x[9] = 2.0 * math.log1p(kept.queue) - 0.6
-    x[10] = math.log1p(kept.work_s) - 2.0
+    x[4] = 2.0 * math.log1p(queue) - 0.6  # queue
+    x[5] = math.log1p(waiting * second) - 0.7  # ready_work
+    x[6] = math.log1p(work) - 2.0  # work
+    x[7] = 2.0 * idle_slow / places_slow - 0.6  # idle_slow
+    x[8] = 2.0 * idle_fast / places_fast - 0.6  # idle_fast
+    x[9] = 2.0 * math.log1p(kept.queue) - 0.6  # queue_4
+    x[10] = math.log1p(kept.work_s) - 2.0  # work_4
+    # tasks
     x[11] = 1.5 * math.log1p((shown.tasks_in_system + hidden) / (means.places * means.stay)) - 1.5
-    x[12] = float(shown.is_revealed)
+    x[12] = float(shown.is_revealed)  # revealed
     for i in range(1, len(x)):
         x[i] = min(LIMIT, max(-LIMIT, x[i]))
 
@@ -172,9 +184,11 @@ def _write_context(b, view, ready, kept, estimates, prices, x):  # type: ignore[
 def _average_use(b, view, since_s, prices):  # type: ignore[no-untyped-def]
     """Move the averages of the share of each class's places in use to now."""
     means, used = prices.means[b], prices.used[b]
+    # The share in use since the event before, which held until now, enters the average first.
     keeps = math.exp(-(view.env[b].clock_s - max(0.0, since_s)) / (AVERAGE * means.tau))
     for k in range(means.num_classes):
         used[k, 0] = keeps * used[k, 0] + (1.0 - keeps) * used[k, 1]
+        # Then the share from now on: all places are in use but for the free ones of open servers.
         used[k, 1] = 1.0
     for j in range(view.limit.shape[1]):
         k = prices.of[b, j]
@@ -189,6 +203,7 @@ def _write_theta(weights, x, servers, theta):  # type: ignore[no-untyped-def]
         theta[r] = 0.0
         for i in range(len(x)):
             theta[r] += weights[r, i] * x[i]
+    # Smith's order: descendants first, work last; the weight of a second grows with the descendants (alpha = 1).
     theta[0] += 1.0  # a: descendants per work
     theta[1] -= 1.0  # b
     theta[3] += 1.0  # alpha
@@ -210,13 +225,16 @@ def _write_numbers(b, x, theta, prices, numbers, server_prices):  # type: ignore
     weight = means.descendants ** theta[3]
     for r in range(5):
         numbers[r] = theta[r]
+    # The key has (n/n_mean)^a and NUMBERS n^a: the common factor n_mean^a moves to the age, to the same order.
     numbers[2] *= means.descendants ** theta[0]
+    # Likewise the cost: penalty and prices are multiplied by n_mean^alpha in place of dividing n by n_mean.
     numbers[5] = theta[7] * means.tau * weight
     numbers[6], numbers[7] = means.compute, 2.0 * means.tau
     for j in range(len(server_prices)):
         k = prices.of[b, j]
         server_prices[j] = 0.0
         if k >= 0:
+            # Complementary slackness: a class that is not full has no price; in between its price grows in proportion.
             price = _price(prices.classes[b, k], prices.curves[b, k], means, load, theta)
             server_prices[j] = weight * price * min(1.0, prices.used[b, k, 0] / SCARCE)
 
@@ -227,6 +245,8 @@ def _price(server, curve, means, load, theta):  # type: ignore[no-untyped-def]
     price, doublings = price_at(load, curve), math.log2(server.capacity / means.slowest)
     if doublings == 0.0:
         return max(0.0, price)
+    # The map's two prices stand at twice and four times the slowest speed: linear in doublings from 0 at the slowest,
+    # constant beyond four times.
     share = min(1.0, max(0.0, doublings - 1.0))
     return _above_0(price + min(1.0, doublings) * (theta[5] + share * (theta[6] - theta[5])))
 

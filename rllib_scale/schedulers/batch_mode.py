@@ -34,6 +34,7 @@ class MinMin(MatchingDispatcher):
             j = int(best[k])
             answers.append(matching.give(k, j))
             left[k], at = False, slice(j, j + 1)
+            # Only the server that was given away has changed.
             ends[:, at] = matching.ahead(at) + matching.lasts[:, at]
         return answers
 

@@ -102,6 +102,7 @@ def write_theta(  # type: ignore[no-untyped-def]
         if shown.clock_s == kept.clock_s:
             continue  # asked again in the same round: what was seen when it began holds
         num_classes, num_places, capacity = to_ours.shape[0], 0, 0.0
+        # What is there: places, speed of all of them together, and by class its places and the free ones.
         idle[:] = 0.0
         counts[:] = 0.0
         for j in range(len(of)):
@@ -122,17 +123,20 @@ def write_theta(  # type: ignore[no-untyped-def]
         ratio = convert_seconds(kept, capacity)
         kept.work_s *= ratio
         kept.held_work_s *= ratio
+        # Offered load: arrived work in seconds of the whole cluster, in two exponential averages.
         kept.work_fast_s *= math.exp(-passed / FAST_S)
         kept.work_slow_s *= math.exp(-passed / SLOW_S)
         for i in range(shown.num_new):
             new = view.new[b, i]
             kept.work_fast_s += new.work_gflop / capacity * math.exp(-(now - new.arrival_s) / FAST_S)
             kept.work_slow_s += new.work_gflop / capacity * math.exp(-(now - new.arrival_s) / SLOW_S)
+        # Averages over time of queue and work: each had its held value since the event before.
         keeps = math.exp(-passed / AVERAGE_S)
         kept.queue = keeps * kept.queue + (1.0 - keeps) * kept.held_queue
         kept.work_s = keeps * kept.work_s + (1.0 - keeps) * kept.held_work_s
         kept.held_queue, kept.held_work_s, kept.clock_s = queue, work, now
 
+        # The entries in the order of `context_names`, by offsets and factors of the order of 1.
         x[0] = math.log2(min(max(places, sizes[0]), sizes[1]) / 16.0) / 3.0
         x[1] = (observed_load(kept.work_fast_s, now, FAST_S, PRIOR_S) - PRIOR_LOAD) / LOAD_UNIT
         x[2] = (observed_load(kept.work_slow_s, now, SLOW_S, PRIOR_S) - PRIOR_LOAD) / LOAD_UNIT
@@ -142,6 +146,7 @@ def write_theta(  # type: ignore[no-untyped-def]
         for k in range(num_classes):
             share = 0.0
             for m in range(len(counts)):
+                # Idle share of class k of the weights: a mean over the cluster's classes nearby.
                 share += to_ours[k, m] * idle[m] / max(1.0, counts[m])
             x[6 + k] = 2.0 * share - 0.6
         x[6 + num_classes] = 2.0 * math.log1p(kept.queue) - 0.6
@@ -151,6 +156,7 @@ def write_theta(  # type: ignore[no-untyped-def]
             x[i] = min(LIMIT, max(-LIMIT, x[i]))
 
         for r in range(theta.shape[1]):
+            # theta = W [1, x], with a softplus for what cannot be negative.
             value = weights[b, r, 0]
             for i in range(len(x)):
                 value += weights[b, r, 1 + i] * x[i]
@@ -159,6 +165,7 @@ def write_theta(  # type: ignore[no-untyped-def]
             theta[b, r] = value
         for r in range(NUM_PLAIN + 1):
             numbers[b, r] = theta[b, r]
+        # theta is a, b, age, alpha, kappa, prices, penalty; NUMBERS have no prices.
         numbers[b, NUM_PLAIN + 1] = theta[b, theta.shape[1] - 1]
         for m in range(len(counts)):
             idle[m] = 0.0  # now the price of each class

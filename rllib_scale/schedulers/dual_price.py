@@ -85,6 +85,7 @@ def duals(
     each, one = np.arange(len(kind)), np.ones(len(weight))
     uses = csr_matrix((taken[kind, at], (at, each)), shape=(len(available), len(kind)))
     shares = csr_matrix((np.ones(len(kind)), (kind, each)), shape=(len(weight), len(kind)))
+    # First the largest load that is possible at all, as beyond it the program has no solution.
     possible = linprog(  # the last variable: how many times all tasks can be shared out
         np.append(np.zeros(len(kind)), -1.0),
         A_ub=hstack([uses, csr_matrix((len(available), 1))]),
@@ -92,6 +93,7 @@ def duals(
         A_eq=hstack([shares, csr_matrix(-one[:, None])]),
         b_eq=0.0 * one,
     ).x[-1]
+    # Loads beyond are the same program: it is solved once.
     distinct, back = np.unique(np.minimum(loads, MOST_LOAD * possible), return_inverse=True)
     cost = (weight[:, None] * seconds)[kind, at]
     found = [linprog(cost, A_ub=uses, b_ub=available / load, A_eq=shares, b_eq=one) for load in distinct]
@@ -126,12 +128,14 @@ def prices(classes: Classes, workload: Workload, rate: float, revealed: bool = F
     kinds, kind = np.unique(np.column_stack([weight, has_room, levels]), axis=0, return_inverse=True)
     work = np.bincount(kind.ravel(), gflop)
     mean_memory = np.bincount(kind.ravel(), gflop * memory) / work
+    # Dominant share: a task takes a place, or as many as its memory would hold.
     places = np.maximum(1.0, mean_memory[:, None] / classes.memory * classes.max_concurrent)
     fit = kinds[:, 1:-1] > 0
     seconds = np.where(fit, work[:, None] * classes.slowdown / classes.speed, np.inf)
     span = workload.num_workflows / rate
     found = duals(kinds[:, 0], seconds, places * seconds, classes.places * span, LOADS).mean(axis=0)
     of_work = work[:, None] * fit
+    # From a second of a place to a second of a task: what the work that fits takes on average.
     return found * (places * of_work).sum(axis=0) / np.maximum(of_work.sum(axis=0), 1e-300)
 
 

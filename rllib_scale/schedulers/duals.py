@@ -67,6 +67,7 @@ def most_load(kinds, classes, program):  # type: ignore[no-untyped-def]
     """
     found = np.inf
     for k in range(classes):
+        # Of the tasks that need more memory than any smaller class has, all must fit into classes at least this large.
         own, below = program.memory[k], -np.inf
         capacity, work = 0.0, 0.0
         for j in range(classes):
@@ -88,6 +89,7 @@ def solve(load, kinds, classes, program):  # type: ignore[no-untyped-def]
     price, used, step, trial = program.price, program.used, program.step, program.trial
     value = _evaluate(price, load, kinds, classes, program, True)
     for _ in range(ITERATIONS):
+        # KKT: a class with a price is full, one without is not more than full.
         worst = 0.0
         for k in range(classes):
             step[k] = used[k] - program.capacity[k] / load
@@ -96,6 +98,7 @@ def solve(load, kinds, classes, program):  # type: ignore[no-untyped-def]
         if worst < ACCURACY:
             break
         _newton_step(classes, program)
+        # Backtracking: halve the step until the dual, which is maximised, grows.
         length, found = 1.0, -np.inf
         for k in range(classes):  # where hardly any kind is at a margin, the curvature says nothing of far away
             length = min(length, LONGEST_STEP / max(LONGEST_STEP, abs(step[k])))
@@ -124,6 +127,8 @@ def _evaluate(price, load, kinds, classes, program, with_curvature):  # type: ig
             for j in range(classes):
                 curvature[k, j] = 0.0
     for t in range(kinds):
+        # Of a kind: -s log sum_k c_k exp(-cost_k / s) over the classes that it fits, taken from the least cost, so that
+        # no exponential underflows. Weighed by capacity c_k, splitting a class into two changes nothing.
         least, total = np.inf, 0.0
         for k in range(classes):
             share[k] = program.weight[t] / program.speed[k] + price[k]
@@ -135,9 +140,11 @@ def _evaluate(price, load, kinds, classes, program, with_curvature):  # type: ig
             total += share[k]
         value += program.work[t] * (least - SMOOTHING * math.log(total))
         for k in range(classes):
+            # The gradient of the dual in price k is the share of work that goes there, less what it can take.
             share[k] /= total
             used[k] += program.work[t] * share[k]
         for k in range(classes if with_curvature else 0):
+            # Minus the Hessian: a softmax's covariance, diag(share) - share share^T, over s.
             of_kind = program.work[t] * share[k] / SMOOTHING
             curvature[k, k] += of_kind
             for j in range(classes):
@@ -153,10 +160,12 @@ def _newton_step(classes, program):  # type: ignore[no-untyped-def]
     """
     step, price, matrix = program.step, program.price, program.curvature
     for k in range(classes):
+        # At the bound and pushed against it: this price stays 0, and its row leaves the system.
         if price[k] == 0.0 and step[k] <= 0.0:
             step[k] = 0.0
             for j in range(classes):
                 matrix[k, j] = matrix[j, k] = 0.0
+        # Positive definite even where no kind is at the margin of this class.
         matrix[k, k] += 1e-9 if matrix[k, k] > 0.0 else 1.0
     for k in range(classes):
         for i in range(k + 1, classes):
@@ -165,6 +174,7 @@ def _newton_step(classes, program):  # type: ignore[no-untyped-def]
                 for j in range(k, classes):
                     matrix[i, j] -= factor * matrix[k, j]
                 step[i] -= factor * step[k]
+    # Back substitution.
     for k in range(classes - 1, -1, -1):
         for j in range(k + 1, classes):
             step[k] -= matrix[k, j] * step[j]

@@ -72,6 +72,7 @@ def followers_of(seen, followers):  # type: ignore[no-untyped-def]
 @internal
 def hidden_of(seen, sizes):  # type: ignore[no-untyped-def]
     """How many unseen tasks a workflow has of which `seen` have been seen."""
+    # Mean over completed workflows of at least so many tasks of what was still to be seen, with one prior workflow.
     total, count = PRIOR_HIDDEN, 1.0
     for n in range(min(MOST_SEEN, seen), MOST_SEEN + 1):
         total += max(0.0, sizes[n, 0] - seen * sizes[n, 1])
@@ -118,6 +119,7 @@ def _count_ended(ended, of, followers, sizes):  # type: ignore[no-untyped-def]
         _count_workflow(ended.num_tasks, ended.depth, of)
         for n in range(MOST_SEEN + 1):
             for i in range(2):
+                # Everything decays once a workflow, not once a task: large workflows count no more often.
                 followers[n, i] *= KEEPS
                 sizes[n, i] *= KEEPS
         n = min(MOST_SEEN, ended.num_tasks)

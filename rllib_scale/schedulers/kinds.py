@@ -54,6 +54,7 @@ def sort_servers(servers, prices, kinds):  # type: ignore[no-untyped-def]
         of[j] = -1
         if limit[j] < 0.0:
             continue
+        # Servers stand tier by tier: the kind of the one before is the first guess.
         if count == 0 or not _is_of(table[k], capacity[j], limit[j], prices[j]):
             k = 0
             while k < count and not _is_of(table[k], capacity[j], limit[j], prices[j]):
@@ -65,6 +66,7 @@ def sort_servers(servers, prices, kinds):  # type: ignore[no-untyped-def]
             table[k].first = 0
             count += 1
         of[j] = k
+        # Counting sort: sizes first, then where each kind begins.
         table[k].first += 1  # how many they are, until the next loop
     at = 0
     for k in range(count):
@@ -114,6 +116,7 @@ def delay(j, kinds, wait):  # type: ignore[no-untyped-def]
     """Server j, which is not open, is available later than before."""
     kind = kinds.table[kinds.of[j]]
     heap, at = kinds.heap[kind.first :], 0
+    # Where it stands in the heap is not kept.
     while heap[at] != j:
         at += 1
     while True:
@@ -141,6 +144,7 @@ def choose_by_kind(way, task, inputs, total, stays, servers, kinds):  # type: ig
     for c in range(by_kind + len(inputs)):
         if c < by_kind:
             kind = kinds.table[c >> 1]
+            # Of each kind two candidates: the first open server, then the one that is available first.
             if c & 1 == 0:
                 while kind.next_open < kind.end_open and not servers.is_open[kinds.open[kind.next_open]]:
                     kind.next_open += 1
@@ -166,6 +170,8 @@ def choose_by_kind(way, task, inputs, total, stays, servers, kinds):  # type: ig
             after = kinds.heap[kind.first + 1]
             if kind.size > 2 and servers.wait[kinds.heap[kind.first + 2]] < servers.wait[after]:
                 after = kinds.heap[kind.first + 2]
+            # The next of the heap is available later and may cost as much once rounded: then the lowest number is
+            # wanted, which only a look at all servers finds. One with input is a candidate of its own.
             lasts = total + task.compute_gflop / kind.capacity
             if cost_of(way, kind.price, servers.wait[after], lasts, kind.capacity, False) <= cost:
                 unsure = min(unsure, cost)

@@ -111,6 +111,7 @@ def cpop(
     upward = upward_rank(mean, edges, mean_delay)
     priority = upward + downward_rank(mean, edges, mean_delay)
     path = critical_path(upward, priority, edges, mean_delay)
+    # End of what is planned on each server; the path is appended, gaps are left to the others.
     last = np.where(lines.used > 0, lines.end[np.arange(len(lines.used)), lines.used - 1], lines.free_at)
     ends = last + execution_s[path].sum(axis=0)
     fixed = np.full(len(execution_s), -1)

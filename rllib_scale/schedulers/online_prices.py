@@ -98,6 +98,7 @@ def update_prices(b, view, estimates, prices):  # type: ignore[no-untyped-def]
             prices.limit[b, j] = view.limit[b, j]
     if has_changed:
         _sort_servers(b, view, prices)
+    # Often while little is known, later after every MOST_TASKS tasks.
     due = min(math.ceil(GROWTH * means.solved_at), means.solved_at + MOST_TASKS)
     if sampled > 0 and means.num_classes > 0 and (has_changed or sampled >= due):
         means.solved_at = sampled
@@ -124,6 +125,7 @@ def _sort_servers(b, view, prices):  # type: ignore[no-untyped-def]
             and classes[k].max_concurrent == view.properties[j].max_concurrent
         ):
             k += 1
+        # Beyond MOST_CLASSES a server joins the class of the nearest speed.
         if k == count and count == MOST_CLASSES:
             k = 0
             for i in range(count):
@@ -136,6 +138,7 @@ def _sort_servers(b, view, prices):  # type: ignore[no-untyped-def]
         classes[k].servers += 1
         prices.means[b].servers += 1
         prices.of[b, j] = k
+        # Places and classes are renumbered: the averages of use go with the servers.
         if was >= 0:
             carried[k, 0] += used[was, 0]
             carried[k, 1] += used[was, 1]
@@ -153,6 +156,7 @@ def _take_means(b, is_revealed, estimates, prices):  # type: ignore[no-untyped-d
     means.compute = means.memory = means.descendants = 0.0
     for i in range(count):
         if is_revealed:
+            # As it is estimated today, not as on the task's arrival.
             ring[i].descendants = followers_of(ring[i].seen, estimates.followers[b])
         means.compute += ring[i].compute / count
         means.memory += ring[i].memory / count
@@ -170,9 +174,12 @@ def _take_means(b, is_revealed, estimates, prices):  # type: ignore[no-untyped-d
         means.slowest, means.fastest = min(means.slowest, server.capacity), max(means.fastest, server.capacity)
         if fits(means.memory, server.memory):
             means.common = min(means.common, server.capacity)
+    # No server has the memory for a mean task.
     means.common = means.slowest if means.common == np.inf else means.common
+    # Mean demand over the mean speed of a place.
     means.tau = means.compute * places / speeds
     if of.tasks > 0.0:
+        # Mean length of the longest path, in tasks, of a task's workflow, times what each takes without a queue.
         unloaded = of.paths / of.tasks * (means.tau + of.delay / of.delays)
         means.stay = max(1.0, unloaded / (STAY_UNIT * means.tau))
     else:
@@ -187,6 +194,7 @@ def _places_of(server, ring, count):  # type: ignore[no-untyped-def]
     memory, work = 0.0, 0.0
     for i in range(count):
         if fits(ring[i].memory, server.memory):
+            # Tasks weighed by their work: long ones hold the memory longer.
             memory += ring[i].compute * ring[i].memory
             work += ring[i].compute
     if memory == 0.0:
@@ -201,6 +209,7 @@ def _add_kind(compute, memory, descendants, b, prices):  # type: ignore[no-untyp
         level += not fits(memory, prices.classes[b, k].memory)
     if level == classes:
         return  # it fits no server that is present
+    # Tasks are one kind if they have as many descendants, to a third of a doubling, and fit the same classes.
     at = min(BINS - 1, max(0, int(PER_DOUBLING * math.log2(max(1.0, descendants)))))
     kind = prices.kinds[at, level]
     kind[0] += compute
@@ -216,6 +225,7 @@ def _fill_program(b, estimates, prices):  # type: ignore[no-untyped-def]
     count = min(RING, estimates.counts[b].sampled)
     for i in range(count):
         _add_kind(ring[i].compute, ring[i].memory, ring[i].descendants, b, prices)
+    # The prior's tasks spread like generic ones, around a mean half-way, in logarithm, between theirs and that seen.
     unit = math.sqrt(means.descendants / MEAN_DESCENDANTS)
     for i in range(PRIOR_TASKS):
         followers = max(1.0, unit * (1.0, 1.0, 2.0, 3.0, 5.0)[i % 5])
@@ -231,6 +241,7 @@ def _fill_program(b, estimates, prices):  # type: ignore[no-untyped-def]
                 program.needs[found] = kinds[at, level, 2]
                 found += 1
     for t in range(found):
+        # Weights are 1 and shares add up to 1, by work: prices are then relative to a mean task on a mean place.
         program.weight[t] *= work / weight
         program.work[t] /= work
     for k in range(means.num_classes):
@@ -252,11 +263,14 @@ def _solve_line(b, estimates, prices):  # type: ignore[no-untyped-def]
     prices.curves[b] = 0.0
     if kinds == 0 or means.slowest == means.fastest:
         return
+    # Prices grow without limit where the work only just fits.
     most = CLOSE_TO_FULL * most_load(kinds, classes, program)
     for i in range(LOADS):
+        # Each load starts from the prices of the one before: a few iterations are enough.
         solve(min(most, LEAST_LOAD + i * LOAD_STEP), kinds, classes, program)
         slowest, share = 0.0, 0.0
         for k in range(classes):
+            # From a unit of work to a second; only differences to the slowest class matter for a choice.
             at_load[k] = program.price[k] * program.speed[k]
             if prices.classes[b, k].capacity == means.slowest:
                 slowest += program.capacity[k] * at_load[k]

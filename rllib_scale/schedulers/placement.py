@@ -34,6 +34,7 @@ def place_all(execution, edges, delay, order, fixed, lines, first_number):  # ty
         for j in range(num_servers):
             if (fixed[k] >= 0 and j != fixed[k]) or execution[k, j] == np.inf:
                 continue
+            # Earliest start by data; the gap search is left out where even without a wait another server is earlier.
             ready = max(lines.free_at[j], _input_at(k, j, edges, delay, server, finish))
             if ready + execution[k, j] >= least:
                 continue  # not even without a wait
@@ -72,6 +73,7 @@ def _insert(lines, j, begin, finish, number):  # type: ignore[no-untyped-def]
     """Add an interval to the timeline of server j, in order of start."""
     start, end, numbers = lines.start[j], lines.end[j], lines.number[j]
     i = lines.used[j]
+    # Insertion keeps each timeline sorted: plans are added near its end.
     while i > 0 and start[i - 1] > begin:
         start[i], end[i], numbers[i] = start[i - 1], end[i - 1], numbers[i - 1]
         i -= 1

@@ -53,6 +53,7 @@ class _Plans:
         ready tasks that are the next of their server, which is idle.
         """
         ready, lines, idle = snapshot.ready, self.timelines.lines, snapshot.idle.copy()
+        # Tasks are named by one number, as on the timelines.
         numbers = ready["workflow"] << TASK_BITS | ready["task"]
         starts = []
         for k in [k for k, number in enumerate(numbers.tolist()) if number not in self.planned]:

@@ -70,6 +70,7 @@ def by_priority(priority, edges):  # type: ignore[no-untyped-def]
     order = np.empty(num_tasks, dtype=np.int64)
     for position in range(num_tasks):
         first = -1
+        # Linear search: workflows have few tasks, and ties go to the lowest index.
         for k in range(num_tasks):
             if missing[k] == 0 and (first < 0 or priority[k] > priority[first]):
                 first = k

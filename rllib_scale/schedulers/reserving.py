@@ -159,6 +159,7 @@ class Matching:
         np.divide(waiting["compute_gflop"][:, None], self.servers.capacity, out=self.lasts, where=self.has_room)
         for k, task in enumerate(waiting):
             inputs = view.inputs[b, task["first_input"] : task["first_input"] + task["num_inputs"]]
+            # What is on a server already need not be moved there.
             stays = np.bincount(inputs["server"], inputs["transfer_s"], len(self.servers.capacity))
             self.lasts[k] += np.maximum(0.0, inputs["transfer_s"].sum() - stays)
 

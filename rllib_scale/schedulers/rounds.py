@@ -192,6 +192,7 @@ def visit_all(  # type: ignore[no-untyped-def]
         waiting, keys = view.waiting[b], key[b]
         for i in range(size):
             order[i] = i
+        # Heapify, O(R), in place of sorting: most rounds end long before all tasks are visited.
         for at in range(size // 2 - 1, -1, -1):
             _sink(order, size, at, waiting, keys, by_arrival)
         kinds.number[0] = 0
@@ -206,11 +207,13 @@ def visit_all(  # type: ignore[no-untyped-def]
             task, total, best = waiting[i], 0.0, -2
             inputs = view.inputs[b, task.first_input : task.first_input + task.num_inputs]
             for k in range(len(inputs)):
+                # What is to be moved in all, and of it what is on each server already.
                 total += inputs[k].transfer_s
                 stays[inputs[k].server] += inputs[k].transfer_s
             weight = task.descendants ** numbers[b, 3]  # 1 for rules without prices
             way = Way(rule, numbers[b, 4], weight, numbers[b, 5])
             if kinds.number[0] > 0:
+                # -2 where only a look at all servers decides between equal costs.
                 best = choose_by_kind(way, task, inputs, total, stays, servers, kinds)
             if best == -2:
                 best = choose(way, task, total, stays, servers, prices[b])
@@ -223,12 +226,14 @@ def visit_all(  # type: ignore[no-untyped-def]
                 answers[count, 0], answers[count, 1], answers[count, 2] = b, task.workflow, task.task
                 answers[count, 3] = best if starts else -2 - best
                 count += 1
+                # The round is over once nothing can start any more: reservations alone change nothing.
                 num_open -= int(was_open and not servers.is_open[best])
                 if kinds.number[0] > 0 and was_open:
                     add(best, kinds, servers.wait)
                 elif kinds.number[0] > 0:
                     delay(best, kinds, servers.wait)
             for k in range(len(inputs)):
+                # Back to 0 at the cost of the inputs, not of the servers.
                 stays[inputs[k].server] = 0.0
     return count
 

@@ -62,6 +62,7 @@ def cost_of(way, price, ahead, lasts, capacity, can_start):  # type: ignore[no-u
         return -capacity if can_start else np.inf
     if way.rule == EARLIEST_FINISH:
         return ahead + lasts
+    # n^alpha (kappa w + p) + price p, docs/adaptive-price.md.
     cost = way.weight * (way.waiting * ahead + lasts) + price * lasts
     return cost if can_start else cost + way.penalty
 
@@ -90,6 +91,7 @@ def choose(way, task, total, stays, servers, prices):  # type: ignore[no-untyped
         if not fits(task.memory_gb, servers.limit[j]):
             continue
         can_start, ahead, lasts = terms_on(j, task, total, stays, servers)
+        # The best open server, where `waiting` forbids to wait for a slightly earlier finish.
         if can_start and lasts < least_open:
             best_open, least_open = j, lasts
         cost = cost_of(way, prices[j], ahead, lasts, servers.capacity[j], can_start)

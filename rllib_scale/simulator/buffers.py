@@ -86,6 +86,7 @@ def with_log(state: layout.State, attempts: int) -> layout.State:
 
 def _edges(count: int, problem: layout.Problem) -> int:
     """Positions that so many edges take."""
+    # Successors, and where input comes from all predecessors, these too.
     return count * (1 + int(problem.parameters[0]["from_all"]))
 
 

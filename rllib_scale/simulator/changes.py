@@ -73,6 +73,7 @@ def rates(config: ClusterConfig) -> tuple[float, float, float, float, float]:
 @compiled
 def _next_loss(rng, time, failure_rate, departure_rate):  # type: ignore[no-untyped-def]
     """When a server that is there from `time` on is lost next, and how."""
+    # Two Poisson processes race; the loser's draw is discarded, as it has no memory.
     failure = time + exponential(rng, 1.0 / failure_rate if failure_rate > 0.0 else np.inf)
     departure = time + exponential(rng, 1.0 / departure_rate if departure_rate > 0.0 else np.inf)
     if failure <= departure:
@@ -140,6 +141,7 @@ def change(b, state, problem):  # type: ignore[no-untyped-def]
         _apply(b, due.server, due.event, state, problem)
     else:
         for j in range(len(problem.at_random)):
+            # The earliest of the random changes. Servers have streams of their own: what one draws moves no other.
             at = state.presence[b, j]
             if at.next <= env.next_change:
                 event = _event_of(at.phase)
@@ -163,6 +165,7 @@ def _apply(b, j, event, state, problem):  # type: ignore[no-untyped-def]
         return
     if presence.status == AWAY or (event == DRAIN and presence.status == DRAINING):
         return
+    # To fail, a server drains first: its places are then emptied one by one as attempts end.
     presence.status = DRAINING
     state.limit[b, j] = -1.0
     set_room(b, j, state)

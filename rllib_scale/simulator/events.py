@@ -20,6 +20,7 @@ def schedule_arrival(b, state):  # type: ignore[no-untyped-def]
 @internal
 def advance(env, time):  # type: ignore[no-untyped-def]
     """Let time pass in which nothing happens."""
+    # Integral of the tasks in the system: a reward, and by Little's law the sum of responses.
     env.area += env.in_system * (time - env.clock)
     env.clock = time
 
@@ -33,6 +34,7 @@ def _release(b, row, state, p):  # type: ignore[no-untyped-def]
         workflow.num_seen += 1
         state.details[b, row].seen = workflow.num_seen
     delay = state.details[b, row].delay if env.has_delays else 0.0
+    # Without a delay it is ready at this very event, before the next one is looked at.
     if delay == 0.0:
         make_ready(b, row, state, p)
         return
@@ -79,6 +81,7 @@ def _complete(b, state, problem):  # type: ignore[no-untyped-def]
     env.completed += 1
     env.in_system -= 1
     env.response_sum += env.clock - workflow.arrival
+    # Successors in the order of their numbers: of tasks that become ready at once the first has the lowest.
     for i in range(task.first_successor, task.first_successor + task.num_successors):
         successor = state.tasks[b, state.edges[b, i]]
         successor.num_missing -= 1
@@ -88,6 +91,7 @@ def _complete(b, state, problem):  # type: ignore[no-untyped-def]
     if workflow.num_completed == workflow.num_tasks:
         env.workflows_completed += 1
         env.makespan_sum += env.clock - workflow.arrival
+        # Workflows complete in any order; all before `first_live` have: loops over those under way begin there.
         while env.first_live < env.workflows_arrived and not is_live(state.workflows[b, env.first_live]):
             env.first_live += 1
 
@@ -115,6 +119,7 @@ def run_to_target(b, state, problem):  # type: ignore[no-untyped-def]
         if env.in_system == 0 and env.next_arrival == np.inf:
             env.target = env.clock  # the last task completed within a clock step: the episode ends here, not after it
         other = min(env.next_release, env.next_change)
+        # Finishes and arrivals are most events: the others are compared once, before.
         time = min(min(env.next_finish, env.next_arrival), other)
         if time > env.target:
             advance(env, env.target)

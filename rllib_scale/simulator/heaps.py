@@ -37,6 +37,7 @@ def push(heap, size, order, tasks, finish, entry):  # type: ignore[no-untyped-de
 @internal
 def remove(heap, size, order, tasks, finish, at):  # type: ignore[no-untyped-def]
     """Take the entry at position `at` out of the `size` in the heap; the first of all is at 0."""
+    # The last entry takes the free position and sinks from there.
     last = heap[size - 1]
     while True:
         child = 2 * at + 1

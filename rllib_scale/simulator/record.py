@@ -37,6 +37,7 @@ def summarise(b, table, tier, num_tiers):  # type: ignore[no-untyped-def]
     """Sums over environment b as it stands, in the order in which `metrics` reads them. `tier` (N,), -1: no server."""
     state, problem = state_of(table), problem_of(table)
     env, servers = state.env[b], problem.servers
+    # A task that has not ended counts its stay so far: the mean over all tasks that arrived.
     censored = env.response_sum
     for w in range(env.first_live, env.workflows_arrived):
         workflow = state.workflows[b, w]
@@ -49,18 +50,21 @@ def summarise(b, table, tier, num_tiers):  # type: ignore[no-untyped-def]
         server, presence, busy = servers[j], state.presence[b, j], state.busy[b, j]
         for place in range(server.first_place, server.first_place + server.max_concurrent):
             if state.finish[b, place] < np.inf:
+                # `busy` counts a whole attempt at its start: what is still to come is taken off.
                 busy -= state.finish[b, place] - env.clock
         away = presence.away + (env.clock - presence.left if presence.status == AWAY else 0.0)
         tier_busy[tier[j]] += busy
         tier_count[tier[j]] += server.max_concurrent
         tier_away[tier[j]] += server.max_concurrent * away
         of_busy = (server.busy_power - server.idle_power) / server.max_concurrent
+        # Idle power while it is there, and for each place in use its share of what full use adds.
         energy += server.idle_power * (env.clock - away) + of_busy * busy
     floats = np.empty(5 + num_tiers)
     floats[0] = env.response_sum / env.completed if env.completed > 0 else math.nan
     floats[1] = censored / env.arrived if env.arrived > 0 else math.nan
     floats[2] = env.makespan_sum / env.workflows_completed if env.workflows_completed > 0 else math.nan
     floats[3] = energy
+    # Seconds of places that were there, over which the utilisation is taken.
     there = tier_count.sum() * env.clock - tier_away.sum()
     floats[4] = tier_busy.sum() / there if there > 0 else 0.0
     for t in range(num_tiers):
@@ -72,6 +76,7 @@ def summarise(b, table, tier, num_tiers):  # type: ignore[no-untyped-def]
 def metrics(env: np.void, log: np.ndarray, floats: np.ndarray, cluster: ClusterConfig) -> dict[str, float | int]:
     """Metrics by name, with units in `rllib_scale/results/columns.py`, of one ENV, its log (L,) and its summary."""
     response, censored, makespan, energy, utilisation = (float(x) for x in floats[:5])
+    # A log row is written at the start, with the finish to come: one that has not passed has not happened.
     finished = log[(log["finish"] <= env["clock"]) & (log["outcome"] == TO_END)]
     responses = np.sort(finished["finish"] - finished["arrival"])
     return {

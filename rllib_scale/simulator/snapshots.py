@@ -62,6 +62,7 @@ def _waiting(b: int, state: State, problem: Problem) -> tuple[np.ndarray, np.nda
     env = state.env[b]
     offered = state.offered[b, : env["num_offered"]]
     rows = np.concatenate([state.ready[b, : env["num_ready"]], state.aside[b, : env["num_aside"]], offered])
+    # Waiting, deferred and offered tasks all wait.
     rows = np.unique(rows)  # a single candidate may stay in the heap
     tasks, details = state.tasks[b, rows], state.details[b, rows]
     workflow, index = _names(b, rows, state)

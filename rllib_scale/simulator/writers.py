@@ -128,9 +128,11 @@ def _write_servers(b, columns, width, home, delay, state, problem):  # type: ign
     next_end, free_places, power = state.next_end[b], state.free_places[b], state.power[b]
     for j in range(len(problem.at_random)):
         at = width * j
+        # 0 where a place is free: the task could start at once.
         remaining = _remaining(next_end[j] - clock, per_unit)
         columns[at + REMAINING] = remaining if remaining > 0.0 and free_places[j] == 0 else 0.0
         columns[at + POWER] = _power(power[j])
+        # The same for all servers but the one that has the input: the loop stays free of a comparison.
         columns[at + DELAY] = delay
     if home >= 0:
         columns[width * home + DELAY] = 0.0
@@ -170,10 +172,12 @@ def _seen_in_system(b, state, p):  # type: ignore[no-untyped-def]
 def _write_rounds(b, row, count, head, of_task, of_server, state, problem):  # type: ignore[no-untyped-def]
     """Write what the set has beyond the paper's features; the widths are those of a set that begins with it."""
     env, p, K = state.env[b], problem.parameters[0], state.fit.shape[1]
+    # Servers that take tasks; of none, sums are divided by 1.
     there = 0
     for j in range(state.limit.shape[1]):
         there += int(state.limit[b, j] >= 0.0)
     servers = max(1, there)
+    # With `peek` the candidate is still in the heap, and is counted there.
     waiting = env.num_ready + env.num_aside + (0 if p.peek else env.num_offered)
     row[0] = _scale(servers)
     row[1] = _waiting(waiting, servers)
@@ -200,6 +204,7 @@ def _write_rounds(b, row, count, head, of_task, of_server, state, problem):  # t
 @internal
 def _units(share):  # type: ignore[no-untyped-def]
     """A share in units that add up in any order."""
+    # Whole numbers add up to the same in any order, and so in the simulator and in a live cluster.
     return np.int64(math.floor(share * UNITS + 0.5))
 
 
@@ -209,6 +214,7 @@ def _work_left(b, workflow, state, p):  # type: ignore[no-untyped-def]
     total = np.int64(0)
     for row in range(workflow.first_task, workflow.first_task + workflow.num_tasks):
         task = state.tasks[b, row]
+        # A place is kept after the task has ended; it runs there as long as the place says so.
         completed = task.place >= 0 and state.running[b, task.place] != row
         if not completed and not (p.revealed and task.num_missing > 0):
             total += _units(state.details[b, row].compute * error_of(b, row, state, p) / p.task_compute_max)
@@ -228,6 +234,7 @@ def _work_of(b, rows, count, state, p):  # type: ignore[no-untyped-def]
 def _write_pairs(b, row, count, state, problem):  # type: ignore[no-untyped-def]
     """Write what the set has beyond `rounds`."""
     env, p, K, N = state.env[b], problem.parameters[0], state.fit.shape[1], len(problem.servers)
+    # First what all servers have, then how many of each class of speed are open.
     least, most, capacity = np.inf, 0.0, np.int64(0)
     there = slow = middle = fast = open_slow = open_middle = open_fast = 0
     for j in range(N):
@@ -250,6 +257,7 @@ def _write_pairs(b, row, count, state, problem):  # type: ignore[no-untyped-def]
         if is_live(state.workflows[b, w]):
             system += _work_left(b, state.workflows[b, w], state, p)
     at = _HEAD
+    # Work over capacity, in time units; without a server the work is that of a cluster of LEAST.
     per = p.work_unit / max(LEAST, capacity / UNITS)
     row[at] = _ready_work(ready, per)
     row[at + 1] = _work(system, per)
@@ -269,6 +277,7 @@ def _write_pairs(b, row, count, state, problem):  # type: ignore[no-untyped-def]
         row[at + 3] = _rows(fitting, max(1, there))
     for j in range(N):
         at = _PAIRS_HEAD + K * _PAIRS_TASK + _PAIRS_SERVER * j + _SERVER
+        # A server that is away has none of these, and what follows sets only some of them.
         row[at : at + _PAIRS_SERVER - _SERVER] = 0.0
         if state.limit[b, j] < 0.0:
             continue
@@ -281,6 +290,7 @@ def _write_pairs(b, row, count, state, problem):  # type: ignore[no-untyped-def]
         demand = task.left * error_of(b, i, state, p)
         lasts = _lasts(transfer_time(b, i, j, state, problem) + demand / server.capacity, p.per_time_unit)
         busy = 0.0 if fits(task.memory, state.room[b, j]) else 1.0
+        # n^2: the weight of a second in the price rule, by which its other terms are divided (see `Skip`).
         speed, squared = _class_of(server.capacity, least, most), followers * followers
         row[at] = lasts
         row[at + 1] = _busy(busy)

@@ -45,6 +45,7 @@ def backward(grad_features, grad_logits, p, w, g):  # type: ignore[no-untyped-de
         for b in range(B):
             row[b] = grad_logits[b, j]
             constant[b] += row[b]
+        # logit_j = direction . h_j + constant: its gradient flows into the direction and into h_j.
         add_scaled(w.hidden[j], row, 0, other)
         add_scaled(w.direction, row, 0, w.grad_hidden[j])
     f = w.feature[L]
@@ -54,6 +55,7 @@ def backward(grad_features, grad_logits, p, w, g):  # type: ignore[no-untyped-de
         total = _f32(0.0)
         for b in range(B):
             total += f[k, b] * constant[b]
+            # The feature is also SRR's and the critic's input: their gradient comes from outside.
             grad[k, b] += grad_features[b, k] + w.pointer_bias[k] * constant[b]
         grad_pointer_bias[k] = total
     product(grad_pointer, p.embedder.T, grad_pointing)
@@ -82,6 +84,7 @@ def backward(grad_features, grad_logits, p, w, g):  # type: ignore[no-untyped-de
         product(p.outer[block].T, grad, w.wide)
         for k in range(len(w.wide)):
             for b in range(B):
+                # The forward has kept the derivative of GELU.
                 w.wide[k, b] *= w.slope[block, k, b]
         dense_backward(w.wide, w.middle[block], g.inner[block], g.inner_bias[block])
         product(p.inner[block].T, w.wide, other)
@@ -97,6 +100,7 @@ def backward(grad_features, grad_logits, p, w, g):  # type: ignore[no-untyped-de
             g.attention_scale[block],
             g.attention_shift[block],
         )
+        # `grad` is now that of f + output^T mean + bias: it stays for f, and goes through the rest below.
         product(mean, grad.T, grad_output)
         product(w.output[block], grad, grad_mean)
         sum_rows(grad, g.output_bias[block])
@@ -128,6 +132,7 @@ def backward(grad_features, grad_logits, p, w, g):  # type: ignore[no-untyped-de
             row, hidden = w.grad_hidden[j, k], w.hidden[j, k]
             total = _f32(0.0)
             for b in range(B):
+                # ReLU: where it gave 0 nothing flows back.
                 row[b] = row[b] if hidden[b] > _f32(0.0) else _f32(0.0)
                 total += row[b]
             g.server_hidden_bias[k] += total
@@ -146,6 +151,7 @@ def _unfold(block, p, w, grad_query, grad_query_bias, grad_output, g, square, sl
     for h in range(H):
         into_u = grad_query[h * d : h * d + d]
         into_mean = grad_output[h * d : h * d + d]
+        # The products of `_fold` backwards: of C = A^T B, grad A = B grad C^T and grad B = A grad C.
         product(w.inner_key[block, h], into_u, g.query[block, h])
         product(w.inner_value[block, h], into_mean, g.output[block, h])
         # inner_key

@@ -19,6 +19,7 @@ def _read(obs, mask, c, w):  # type: ignore[no-untyped-def]
     B = len(obs)
     N, server_dim, _ = w.servers.shape
     task_dim = len(w.task)
+    # Features first, batch last: every inner loop runs over contiguous rows of B numbers, in vector lanes.
     for i in range(task_dim):
         for b in range(B):
             w.task[i, b] = obs[b, i] * c.task_scale[i] + c.task_shift[i]
@@ -34,6 +35,7 @@ def _read(obs, mask, c, w):  # type: ignore[no-untyped-def]
         some = False
         for j in range(N):
             some = some or (mask[b, j] != 0 and w.empty[j, b] == _f32(0.0))
+        # A mask that would close every server is ignored (see ObservationInput).
         if some:
             for j in range(N):
                 w.closed[j, b] = w.empty[j, b] if mask[b, j] != 0 else _f32(MASKED)
@@ -53,6 +55,7 @@ def _fold(p, w):  # type: ignore[no-untyped-def]
             product(w.inner_value[block, h].T, p.output[block, h], w.output[block, h * d : h * d + d])
             product(w.inner_key[block, h].T, p.query_bias[block, h], w.query_bias[block, h * d : h * d + d])
             for i in range(k):
+                # Attention weights add up to 1: the value's bias passes through the mean, to a bias of the output.
                 mixed = p.value_bias[block, h, i]
                 for m in range(d):
                     mixed += p.value[block, h, i, m] * p.embedder_bias[m]
@@ -97,6 +100,8 @@ def forward(obs, mask, p, c, w, features, logits):  # type: ignore[no-untyped-de
     dense(p.task_output, p.task_output_bias, w.task_hidden, w.feature[0])
     for block in range(L):
         f, u, mean, x, y = w.feature[block], w.u[block], w.mean[block], w.narrow[0], w.middle[block]
+        # Scores and means are taken on the embedder's hidden layer h, by the products of `_fold`: no key and no value
+        # of any of the N servers is computed.
         dense(w.query[block], w.query_bias[block], f, u)
         mean[:] = _f32(0.0)
         for h in range(H):
@@ -104,6 +109,7 @@ def forward(obs, mask, p, c, w, features, logits):  # type: ignore[no-untyped-de
         product(w.output[block].T, mean, x)
         for k in range(d):
             for b in range(B):
+                # Residual, then norm.
                 x[k, b] += f[k, b] + w.output_bias[block, k]
         scale, shift = p.attention_scale[block], p.attention_shift[block]
         normalise(x, scale, shift, eps, w.centred[block, 0], w.spread[block, 0], w.rows, y)

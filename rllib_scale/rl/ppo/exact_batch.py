@@ -44,6 +44,7 @@ class ExactBatch(ConnectorV2):
 
     def __call__(self, *, rl_module: Any, batch: dict[str, Batch], **kwargs: Any) -> dict[str, Batch]:
         """Select and shuffle the rows of each module's batch."""
+        # Undo it: the raw advantage is the target less the value.
         if num_learners() > 1:  # RLlib has standardised advantages, each learner over its own rows
             for module_id, columns in batch.items():
                 with torch.no_grad():
@@ -56,6 +57,7 @@ class ExactBatch(ConnectorV2):
 
     def select(self, batch: Batch, valid: Tensor) -> Batch:
         """Rows in random order, out of those whose numbers are `valid`."""
+        # Shuffled before the cut: otherwise the rows left out would all be the last environment's.
         chosen = valid[torch.randperm(len(valid))[: self.rows]]
         kept = {
             column: values[chosen]

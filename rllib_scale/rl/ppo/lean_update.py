@@ -54,6 +54,7 @@ def train_batch(
     )
     lambdas = _discounts(episodes, lambda_, time_unit_s if lambda_by_time else None)
     advantages, targets = advantage_estimates(rewards, *seen, lambdas)
+    # All but the last observation of each piece, which only bootstraps.
     is_step = np.ones(len(observations), dtype=bool)
     is_step[np.cumsum(lengths + 1) - 1] = False
     outputs = {
@@ -75,6 +76,7 @@ def _discounts(episodes: Sequence[SingleAgentEpisode], gamma: float, time_unit_s
     if time_unit_s is None:
         return np.full(sum(map(len, episodes)), gamma)
     elapsed = _concatenate([episode.get_extra_model_outputs(ELAPSED) for episode in episodes], np.float64)
+    # Semi-Markov: what comes after dt counts gamma^(dt / unit), however many decisions fall into it.
     return gamma ** (elapsed / time_unit_s)
 
 
@@ -99,7 +101,9 @@ def advantage_estimates(rewards, values, lengths, terminated, discounts, lambdas
     for e in range(len(lengths)):
         following = 0.0 if terminated[e] else values[start + e + lengths[e]]
         advantage = 0.0
+        # From the back: A_t = r_t + gamma_t V(s_t+1) - V(s_t) + gamma_t lambda_t A_t+1.
         for t in range(start + lengths[e] - 1, start - 1, -1):
+            # Each piece before this one has one value more than steps.
             value = values[t + e]
             gamma = discounts[t]
             advantage = rewards[t] + gamma * following - value + gamma * lambdas[t] * advantage
@@ -118,6 +122,7 @@ def minibatches(batch: Batch, size: int, passes: int, shuffle: bool = True) -> I
     for _ in range(passes):
         for pieces in zip(*(column.split(size) for column in batch.values()), strict=True):
             yield dict(zip(batch, pieces, strict=True))
+        # Also after the last pass, where RLlib draws it and drops it: the generator must stand where its own would.
         if shuffle:
             order = torch.from_numpy(np.random.permutation(len(batch[Columns.OBS])))  # noqa: NPY002
             batch = {name: column[order] for name, column in batch.items()}

@@ -77,6 +77,7 @@ def ppo_loss(rows: Rows, outputs: Outputs, weights: Weights) -> tuple[Tensor, Te
     log_probabilities = torch.log_softmax(outputs.logits, -1)
     logp = log_probabilities.gather(1, rows.actions[:, None])[:, 0]
     entropy = -(log_probabilities.exp() * log_probabilities).sum(-1).mean()
+    # pi(a|s) / pi_old(a|s); the smaller of both surrogates gives no credit for leaving [1 - clip, 1 + clip].
     ratio = torch.exp(logp - rows.action_logp)
     advantages = standardised(rows.advantages) if weights.standardise else rows.advantages
     surrogate = torch.min(advantages * ratio, advantages * ratio.clamp(1 - weights.clip, 1 + weights.clip))
@@ -85,6 +86,7 @@ def ppo_loss(rows: Rows, outputs: Outputs, weights: Weights) -> tuple[Tensor, Te
     if weights.value_clip < math.inf:
         value_errors = value_errors.clamp(max=weights.value_clip)
     value_loss = value_errors.mean()
+    # Always computed, as a training without SRR is to show how its features are distributed, too.
     decorrelation, kl = srr(outputs.features, reduction=weights.reduction)
     loss = policy_loss + weights.value * value_loss - weights.entropy * entropy
     if weights.regularise:

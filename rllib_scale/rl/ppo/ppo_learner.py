@@ -86,6 +86,7 @@ class SchedulingLearner(LeanLearner, PPOTorchLearner):
         network, reference = self._own_module.network, initial_network(self.trial)
         if reference is not None:
             network.load_state_dict(reference.state_dict())
+        # One compiled pass each way; under RLlib's own update the network keeps torch's operations.
         if self._obstacle is None:
             self._own_module.fused = fuse(network)
         else:
@@ -95,6 +96,7 @@ class SchedulingLearner(LeanLearner, PPOTorchLearner):
             held_to = partial(reference_logits, reference.eval().to(self.device), self.trial.env.masked)
         rows = self.config.train_batch_size_per_learner
         self._exact_batch = ExactBatch(rows, self.ppo.standardise_advantages == "epoch", held_to)
+        # Last, behind advantages and conversion to tensors: it keeps whole rows.
         self._learner_connector.append(self._exact_batch)
 
     def configure_optimizers_for_module(self, module_id: str, config: Any = None) -> None:
@@ -236,8 +238,10 @@ class SchedulingLearner(LeanLearner, PPOTorchLearner):
             mask = batch[Columns.LOSS_MASK]
             rows = Rows(*(t if t is None else t[mask] for t in rows))  # type: ignore[arg-type]
             outputs = Outputs(*(t[mask] for t in outputs))
+        # Over the rows of all learners, so that their number changes nothing; then each goes on with its own.
         if weights.standardise:
             rows = rows._replace(advantages=own(standardised(joined(rows.advantages))))
+        # A covariance needs all rows of the minibatch: of one learner's share it would be another regulariser.
         outputs = outputs._replace(features=joined(outputs.features))
         loss, terms = ppo_loss(rows, outputs, weights._replace(standardise=False))
         self._terms.append(torch.stack(terms).detach())
@@ -271,6 +275,7 @@ class SchedulingLearner(LeanLearner, PPOTorchLearner):
         """The updated network on the rows of the epoch."""
         module, batch = self._own_module, self._exact_batch.kept[DEFAULT_MODULE_ID]
         features, logits = module.outputs(batch[Columns.OBS])
+        # KL(old || new), and the share of the targets' variance that the critic explains.
         old = torch.log_softmax(batch[Columns.ACTION_DIST_INPUTS], -1)
         new = torch.log_softmax(logits, -1)
         targets = batch[Postprocessing.VALUE_TARGETS]
