@@ -1,7 +1,7 @@
-# `make quickstart` and `make test` need git, make and Python 3.11 or 3.12; everything else comes into VENV.
+# `make quickstart` and `make test` need git, make and Python 3.11 to 3.13; everything else comes into VENV.
 VENV ?= .venv
-PYTHON ?= $(shell for p in python3.11 python3.12 python3; do \
-	$$p -c 'import sys; sys.exit(sys.version_info[:2] not in ((3, 11), (3, 12)))' 2>/dev/null && echo $$p && break; done)
+PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
+	$$p -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null && echo $$p && break; done)
 INSTALL = $(VENV)/bin/python -m pip install --quiet --no-compile --disable-pip-version-check --constraint constraints.txt --editable
 # pip leaves byte code to the first process that imports a module. Where none is kept, each process compiles all of Ray.
 unexport PYTHONDONTWRITEBYTECODE
@@ -11,7 +11,7 @@ unexport PYTHONDONTWRITEBYTECODE
 install: $(VENV)/.compiled
 
 $(VENV)/bin/python:
-	@test -n "$(PYTHON)" || { echo "Python 3.11 or 3.12 is needed; set PYTHON=/path/to/python3.11"; exit 2; }
+	@test -n "$(PYTHON)" || { echo "Python 3.11 to 3.13 is needed; set PYTHON=/path/to/python3.11"; exit 2; }
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.installed: $(VENV)/bin/python pyproject.toml constraints.txt

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import textwrap
+
 LABELS = {
     "variant": "method",
     "observability": "observes",
@@ -9,13 +11,13 @@ LABELS = {
     "episodes": "episodes",
     "completed": "completed tasks",
     "unfinished": "unfinished tasks",
-    "response_mean_s": "response (s)",
-    "response_censored_s": "censored response (s)",
+    "response_mean_s": "response of completed tasks (s)",
+    "response_censored_s": "mean response of all tasks that arrived (s)",
     "above_bound_percent": "above bound (%)",
-    "jct_mean_s": "job completion time (s)",
-    "jct_median_s": "median (s)",
-    "jct_p95_s": "95 % (s)",
-    "jct_p99_s": "99 % (s)",
+    "jct_mean_s": "mean JCT (s)",
+    "jct_median_s": "median JCT (s)",
+    "jct_p95_s": "95th percentile of JCT (s)",
+    "jct_p99_s": "99th percentile of JCT (s)",
     "sojourn_mean_s": "on the cluster (s)",
     "sojourn_p95_s": "on it, 95 % (s)",
     "slo_share": "within objective",
@@ -24,7 +26,7 @@ LABELS = {
     "episode_return": "return",
     "invalid_share": "invalid share",
     "paper_completed": "paper: completed",
-    "paper_response_mean_s": "paper: response (s)",
+    "paper_response_mean_s": "paper: response of completed tasks (s)",
     "without_response": "without response",
     "feature_covariance": "off-diagonal covariance",
     "feature_correlation": "off-diagonal correlation",
@@ -49,10 +51,10 @@ LABELS = {
 LABELS |= {
     f"against_base_{metric}": f"{name}, %"
     for metric, name in (
-        ("response_censored_s", "response"),
+        ("response_censored_s", "mean response of all tasks that arrived"),
         ("response_p95_s", "response, 95th percentile"),
-        ("jct_mean_s", "job completion time"),
-        ("jct_p95_s", "job completion time, 95th percentile"),
+        ("jct_mean_s", "mean JCT"),
+        ("jct_p95_s", "95th percentile of JCT"),
         ("sojourn_mean_s", "on the cluster"),
         ("sojourn_p95_s", "on the cluster, 95th percentile"),
     )
@@ -84,8 +86,8 @@ CURVES = (
 """Curves of a training, in the order in which they are offered."""
 NOUNS = {
     "completed": "completed tasks",
-    "response_mean_s": "response time",
-    "response_censored_s": "censored response time",
+    "response_mean_s": "response of completed tasks",
+    "response_censored_s": "mean response of all tasks that arrived",
 }
 """Names of outcomes in a sentence."""
 OUTCOMES = ("completed", "unfinished", "response_mean_s", "response_censored_s")
@@ -97,6 +99,8 @@ LOWER_IS_BETTER = frozenset(
     | {name for name in LABELS if name.startswith("against_base_")}
 )
 HIGHER_IS_BETTER = frozenset({"completed", "completed_per_server", "episode_return", "slo_share", "gap_closed_percent"})
+AXIS_WIDTH = 26
+"""Letters in a line of an axis' label."""
 TIER_PREFIX = "tier_"
 """Prefix of the columns with a tier's utilisation."""
 
@@ -116,5 +120,6 @@ def direction(column: str) -> str:
 
 
 def axis_label(column: str) -> str:
-    """The label of an axis: the heading of the column, and below it which values are better."""
-    return f"{label(column)}\n({direction(column)})" if direction(column) else label(column)
+    """The label of an axis in short lines: the heading of the column, and below it which values are better."""
+    better = [f"({direction(column)})"] if direction(column) else []
+    return "\n".join([*textwrap.wrap(label(column), AXIS_WIDTH), *better])

@@ -18,7 +18,7 @@ DERIVED_COLUMNS: dict[str, tuple[str, str]] = {
     "invalid_share": ("float64", "invalid decisions over decisions; NaN without decisions (episodes only)"),
     "above_bound_percent": (
         "float64",
-        "censored response above the lower bound bound_capacity_s [%]; NaN without a bound (episodes only)",
+        "mean response of all tasks above the lower bound bound_capacity_s [%]; NaN without a bound (episodes only)",
     ),
 }
 _TRIAL_COLUMNS = ("method", "kind", "lambda_decorrelation", "lambda_kl", "overrides", "train_servers")

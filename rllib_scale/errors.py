@@ -12,6 +12,11 @@ class UserError(Exception):
     """Bad input. The message names the key, the value and what is valid."""
 
 
+def extra(name: str) -> str:
+    """The command that installs an optional part, with the versions that fit together."""
+    return f"in a clone: pip install --constraint constraints.txt --editable '.[{name}]'"
+
+
 MAX_LISTED_CHARACTERS = 100
 """Length of a list of names in a message."""
 LISTS = {"scheduler": "schedulers", "scenario": "scenarios", "method": "methods", "policy": "zoo", "preset": "presets"}

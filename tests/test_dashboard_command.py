@@ -34,4 +34,4 @@ def test_a_missing_package_a_missing_folder_and_a_port_in_use_are_named(
     for package in ("streamlit", "plotly"):
         with monkeypatch.context() as without:
             without.setitem(sys.modules, package, None)
-            assert "pip install 'rllib-scale[dashboard]'" in refuse(tmp_path)
+            assert "pip install --constraint constraints.txt --editable '.[dashboard]'" in refuse(tmp_path)

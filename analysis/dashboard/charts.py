@@ -125,9 +125,7 @@ def _set_axes(figure: go.Figure, panel: Panel, y_label: str, place: dict[str, in
         y |= {"type": "log", "tickformat": "~g", "dtick": "D2"}
     if panel.grid is not None:
         y["autorange"] = "reversed"
-    if panel.x_range:
-        x["range"] = list(panel.x_range)
-    if panel.y_range:
-        y["range"] = list(panel.y_range)
+    for axis, ends in zip((x, y), panel.ranges, strict=True):
+        axis |= {"range": list(ends)} if ends else {}
     figure.update_xaxes(**x, **place)
     figure.update_yaxes(**y, **place)

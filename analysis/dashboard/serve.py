@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from rllib_scale.errors import UserError, require_free_port
+from rllib_scale.errors import UserError, extra, require_free_port
 from rllib_scale.results.storage import Location
 
 from ..load import reader_of
@@ -43,7 +43,7 @@ def serve(homes: Sequence[Location], port: int | None) -> NoReturn:
         if home.local is not None and not home.local.is_dir():
             raise UserError(f"{home}: no such results folder")
     if any(importlib.util.find_spec(name) is None for name in ("streamlit", "plotly")):
-        raise UserError("the dashboard needs Streamlit and plotly: pip install 'rllib-scale[dashboard]'")
+        raise UserError(f"the dashboard needs Streamlit and plotly; {extra('dashboard')}")
     options = dict(OPTIONS)
     if port is not None:
         require_free_port(ADDRESS, port)

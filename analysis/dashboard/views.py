@@ -15,17 +15,18 @@ from ..figures.chart import Chart
 from ..figures.style import Look, looks
 from ..labels import CURVES, LOWER_IS_BETTER, OUTCOMES, label
 from ..load import Results
+from ..report import summary
 from ..rows import observability_note, variants
 from ..shown import MOST_SHOWN, left_out
 from ..stats.families import endpoint
-from ..tables import comparisons, methods, render
+from ..tables import comparisons, methods, relative, render
 from . import selection
 from .controls import escaped, one, save_csv, selected_rows, several, show_chart, show_table
 from .runs import RULE
 from .runs import runs as table_of_runs
 from .selection import Filters
 
-SHOWN = ("completed", "response_mean_s", "response_censored_s", "above_bound_percent", "unfinished")
+SHOWN = (*methods.HEADLINE, "completed", "response_mean_s", "above_bound_percent", "unfinished")
 BY_METHOD = "method"
 SMOOTHING = (1, 5, 10, 20, 50, 100)
 STATES = {
@@ -41,7 +42,7 @@ RUN_COLUMNS |= {"planned": "of epochs", "rows": "evaluated episodes"}
 
 
 def evaluations(results: Results, filters: Filters) -> None:
-    """Every method at every scale: the table, and metrics against N."""
+    """The best method in one sentence, the weights of an ablation, and every method at every scale."""
     rows = selected_rows(results, filters)
     if rows.empty:
         return
@@ -49,6 +50,8 @@ def evaluations(results: Results, filters: Filters) -> None:
     primary = endpoint(filters.setting[0])
     hidden, too_many = left_out([(table, primary)])
     of = looks(rows, variants(rows[~rows["variant"].isin(hidden)]))
+    for line in _verdict(rows, primary, (results.stamp, filters)):
+        st.markdown(f"**{escaped(line)}**")
     weights = evaluation.lambda_map(rows, table[table["test_servers"] == table["test_servers"].min()], primary)
     if weights.panels:
         show_chart(weights, "weights")
@@ -74,6 +77,14 @@ def _picture(table: pd.DataFrame, of: dict[str, Look], primary: str) -> Chart:
     if table["test_servers"].nunique() > 1:
         return evaluation.against_servers(table, of)
     return evaluation.methods(table, of, by=primary)
+
+
+@st.cache_data(max_entries=32, show_spinner="Summing up …")
+def _verdict(_rows: pd.DataFrame, primary: str, key: tuple[Any, ...]) -> list[str]:
+    """The first lines of a report on these rows."""
+    servers = (methods.training_scales(_rows) or sorted(_rows["test_servers"].unique()))[0]
+    base = relative.against_base(_rows[_rows["test_servers"] == servers])
+    return summary.best_lines(methods.table3(_rows, int(servers)), int(servers), primary, base)
 
 
 @st.cache_data(max_entries=32, show_spinner="Summing up …")

@@ -12,7 +12,7 @@ import pandas as pd
 from ..stats.intervals import COVERAGE
 from .style import OTHERS, Look
 
-INTERVAL = f"Bars: 95 % interval over seeds of a learned method, from 5 seeds on ({COVERAGE})."
+INTERVAL = f"Bars: 95 % interval over seeds of a learned method, from 5 seeds on ({COVERAGE}). Long ones are cut."
 """What an error bar means in every figure of single methods."""
 
 
@@ -72,6 +72,12 @@ class Panel:
     y_range: tuple[float, float] | None = None
     grid: Grid | None = None
 
+    @property
+    def ranges(self) -> tuple[tuple[float, float] | None, tuple[float, float] | None]:
+        """Ends of the axes x and y; None where the points decide. Long intervals leave the picture, see `span`."""
+        own = None if self.grid is not None or self.log_y else span(self.marks, bool(self.rows))
+        return self.x_range or (own if self.rows else None), self.y_range or (None if self.rows else own)
+
 
 @dataclass(frozen=True, eq=False)
 class Chart:
@@ -82,6 +88,57 @@ class Chart:
     columns: int = 2
 
 
+def span(marks: Sequence[Marks], in_rows: bool) -> tuple[float, float] | None:
+    """Ends of the axis of values, which no single wide interval sets; None without intervals.
+
+    All points and 0 where it is near are on it. An interval reaches beyond the points by their range, or by the median
+    width of an interval if that is more.
+    """
+    every = [one for one in marks if one.low is not None]
+    if not every:
+        return None
+    points = np.concatenate([np.asarray(one.x if in_rows else one.y, float) for one in marks])
+    low, high = (np.concatenate([np.asarray(getattr(one, end), float) for one in every]) for end in ("low", "high"))
+    known = np.isfinite(low) & np.isfinite(high)
+    if not known.any() or not np.isfinite(points).any():
+        return None
+    first, last = float(np.nanmin(points)), float(np.nanmax(points))
+    widths = np.sort(high[known] - low[known])
+    room = max(last - first, float(widths[(len(widths) - 1) // 2]))
+    start, end = max(first - room, min(first, low[known].min())), min(last + room, max(last, high[known].max()))
+    pad = 0.05 * (end - start)
+    return (start - pad, end + pad) if pad > 0 else None
+
+
+MOST_IN_ROWS = 3
+"""With so few numbers of servers a line against N would say nothing between them: each is a point of its own."""
+AT_SCALES = (Look("#0072B2", "o", ""), Look("#D55E00", "s", ""), Look("#009E73", "^", ""))
+
+
+def in_rows(
+    table: pd.DataFrame, names: Sequence[str], column: str, ends: Sequence[str], hover: Sequence[str] = ()
+) -> list[Marks]:
+    """A row for each variant with a point for each of a few numbers of servers, which have a colour each.
+
+    Args:
+        table: rows of variant and test_servers.
+        names: of the rows, from the top.
+        column: what is shown.
+        ends: columns of the interval's ends; none if empty.
+        hover: texts of the table's rows.
+    """
+    scales = sorted({int(n) for n in table["test_servers"]})
+    texts = pd.Series(list(hover), table.index) if len(hover) else None
+    found = []
+    for position, (scale, look) in enumerate(zip(scales, AT_SCALES, strict=False)):
+        rows = table[(table["test_servers"] == scale) & table["variant"].isin(names)]
+        at = rows["variant"].map(list(names).index).to_numpy(float) + 0.22 * (position - (len(scales) - 1) / 2)
+        low, high = (rows[end] for end in ends) if ends else (None, None)
+        said = [] if texts is None else list(texts[rows.index])
+        found.append(Marks(rows[column], at, look, f"N = {scale}", low=low, high=high, hover=said))
+    return found
+
+
 def count_range(counts: pd.Series, noun: str) -> str:
     """'5 seeds', or '3 to 5 seeds' where the counts differ."""
     low, high = int(counts.min()), int(counts.max())
@@ -90,7 +147,7 @@ def count_range(counts: pd.Series, noun: str) -> str:
 
 def counts(table: pd.DataFrame) -> str:
     """The numbers of seeds and episodes behind a table of variants, as a sentence."""
-    rules = table["seeds_note"].isin(["rule", "rules"])
+    rules = table["seeds_note"].isin(["fixed", "rules"])
     parts = []
     for rows, name in ((table[~rules], "Learned methods"), (table[rules], "rules")):
         if len(rows):

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
-from typing import Any
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 
-from ..labels import LOWER_IS_BETTER, label
+from ..labels import LOWER_IS_BETTER, axis_label, label
 from ..stats.families import QUESTIONS, TESTED
 from ..tables.relative import BASE, PREFIX
-from .chart import Chart, Grid, Marks, Panel, varies
+from .chart import MOST_IN_ROWS, Chart, Grid, Marks, Panel, in_rows, span, varies
 from .style import Look
 
 Setting = tuple[str, str, str]
@@ -22,7 +22,7 @@ VERDICTS = {
 }
 EQUAL = 1e-9
 """Means closer than this share tie."""
-PAIRED = "Bars: 95 % interval over seeds and episodes, where one is claimed."
+PAIRED = "Bars: 95 % interval over seeds and episodes, where one is claimed; long ones are cut."
 HOLM = "Colours: Holm's verdict in the family of the question (docs/statistics.md)."
 
 
@@ -63,7 +63,7 @@ def differences(paired: pd.DataFrame) -> Chart:
     for metric in (metric for metric in TESTED if varies(paired, metric) or (paired[metric] != 0).any()):
         is_count = metric == "completed"
         marks = _by_side([_compared(row, metric, 1 / row["test_servers"] if is_count else 1.0) for row in every])
-        name = label("completed_per_server" if is_count else metric)
+        name = axis_label("completed_per_server" if is_count else metric).rpartition("\n")[0]
         side, first = ("left" if metric in LOWER_IS_BETTER else "right"), "the first" if several else every[0]["first"]
         panels.append(Panel(marks, x_label=f"{name}\n({side} of 0: {first} is better)", rows=rows, zero="x"))
     if not panels:
@@ -89,9 +89,10 @@ def forest(tables: Mapping[str, tuple[pd.DataFrame, str]], means: Mapping[str, M
                     found.append(_compared(row, metric, sign / reference))
                     rows.append(f"{row['first']} - {row['second']}" + (f", {name}" if len(tables) > 1 else ""))
         if found:
-            reach = 1.08 * max(1.0, *(abs(end) for _, _, low, high, _ in found for end in (low, high)))
+            marks = _by_side(found)
+            reach = max(1.0, *map(abs, span(marks, in_rows=True) or ()))
             better = "% better than the second (left of 0: worse)"
-            panels.append(Panel(_by_side(found), title, better, rows=rows, zero="x", x_range=(-reach, reach)))
+            panels.append(Panel(marks, title, better, rows=rows, zero="x", x_range=(-reach, reach)))
     if not panels:
         return Chart(caption="no pair with seeds enough for a verdict")
     return Chart(
@@ -144,7 +145,7 @@ def ranks(tables: Mapping[str, tuple[pd.DataFrame, str]], hidden: Container[str]
 def against_base(
     tables: Mapping[str, pd.DataFrame], looks: Mapping[str, Look], metric: str = "response_censored_s"
 ) -> Chart:
-    """One panel a setting: each variant's metric in per cent of the base's, against N if there are several scales.
+    """One panel a setting: each variant's metric in per cent of the base's, against N if there are many scales.
 
     Args:
         tables: label of a setting -> its `analysis.tables.relative.against_base`.
@@ -156,32 +157,23 @@ def against_base(
     if not shown:
         return Chart(caption=f"{BASE} was not played, so that nothing can be compared with it")
     names = [name for name in looks if any((table["variant"] == name).any() for table in shown.values())]
-    one_scale = all(table["test_servers"].nunique() == 1 for table in shown.values())
-    span = _range(pd.concat(shown.values()), column)
+    in_lines = max(table["test_servers"].nunique() for table in shown.values()) > MOST_IN_ROWS
+    ends = f"{column}_low", f"{column}_high"
     what = f"{label(column).removesuffix(', %')}, %"
     panels = []
     for setting, table in shown.items():
         scales = sorted({int(n) for n in table["test_servers"]})
+        if not in_lines:
+            panels.append(Panel(in_rows(table, names, column, ends), setting, what, rows=names, zero="x"))
+            continue
         marks = []
-        for position, name in enumerate(names):
+        for name in names:
             rows = table[table["variant"] == name]
-            at = np.full(len(rows), position) if one_scale else rows["test_servers"].to_numpy(float)
-            x, y = (rows[column], at) if one_scale else (at, rows[column])
-            ends: dict[str, Any] = {"low": rows[f"{column}_low"], "high": rows[f"{column}_high"]}
-            marks.append(Marks(x, y, looks[name], "" if one_scale else name, **ends))
-        if one_scale:
-            panels.append(Panel(marks, setting, what, rows=names, zero="x", x_range=span))
-        else:
-            panels.append(Panel(marks, setting, "servers N", what, scales=scales, zero="y", y_range=span))
-    said = f"{BASE} is 0, below it is better. Bars: 95 % interval, paired by episode; long ones leave the picture."
-    return Chart(panels, said, columns=2 if len(panels) in (2, 4) or one_scale else 3)
-
-
-def _range(tables: pd.DataFrame, column: str) -> tuple[float, float]:
-    """Ends of the axis: all means, and half their range on either side for the intervals."""
-    values = np.append(tables[column].dropna().to_numpy(float), 0.0)
-    ends = tables[[f"{column}_low", f"{column}_high"]].to_numpy(float)
-    room = 0.5 * max(float(np.ptp(values)), 1.0)
-    low, high = (float(f(np.append(ends[np.isfinite(ends)], values))) for f in (np.min, np.max))
-    pad = 0.05 * room
-    return max(low, values.min() - room) - pad, min(high, values.max() + room) + pad
+            low, high = (rows[end] for end in ends)
+            at = rows["test_servers"].to_numpy(float)
+            marks.append(Marks(at, rows[column], looks[name], name, low=low, high=high))
+        panels.append(Panel(marks, setting, "servers N", what, scales=scales, zero="y"))
+    every = span([marks for panel in panels for marks in panel.marks], not in_lines)
+    panels = [replace(one, y_range=every) if in_lines else replace(one, x_range=every) for one in panels]
+    said = f"{BASE} is 0, below it is better. Bars: 95 % interval, paired by episode; long ones are cut."
+    return Chart(panels, said, columns=3 if in_lines and len(panels) not in (2, 4) else 2)

@@ -125,10 +125,11 @@ def _draw_panel(axes: Axes, panel: Panel, labelled: bool) -> None:
     elif not panel.rows:
         axes.xaxis.set_major_locator(MaxNLocator(5, integer=panel.x_label == "epoch"))
         axes.margins(0.08)
-    if panel.x_range:
-        axes.set_xlim(panel.x_range)
-    if panel.y_range:
-        axes.set_ylim(panel.y_range)
+    x_range, y_range = panel.ranges
+    if x_range:
+        axes.set_xlim(x_range)
+    if y_range:
+        axes.set_ylim(y_range)
 
 
 def _apart(scales: Sequence[int]) -> list[str]:

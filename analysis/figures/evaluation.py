@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from ..labels import LOWER_IS_BETTER, axis_label, label
-from .chart import INTERVAL, Chart, Grid, Marks, Panel, counts, in_grey, shifted, varies
+from .chart import INTERVAL, MOST_IN_ROWS, Chart, Grid, Marks, Panel, counts, in_grey, in_rows, shifted, varies
 from .style import OTHERS, Look
 
 SHOWN = ("completed", "response_mean_s", "response_censored_s")
@@ -75,7 +75,8 @@ def methods(table: pd.DataFrame, looks: Mapping[str, Look], where: str = "", by:
 def against_servers(table: pd.DataFrame, looks: Mapping[str, Look], where: str = "") -> Chart:
     """Response and completed tasks against the number of servers N [SCALE, fig. 5]; constant metrics are left out.
 
-    Variants without a look are grey. Arrivals grow with N: completed tasks per server compare between them.
+    Up to MOST_IN_ROWS numbers of servers are points in the row of a variant, more are lines. Variants without a look
+    are left out of the rows, and grey lines. Arrivals grow with N: completed tasks per server compare between them.
     """
     table = table.assign(
         **{f"completed_per_server{end}": table[f"completed{end}"] / table["test_servers"] for end in ("", *_ENDS)}
@@ -84,6 +85,8 @@ def against_servers(table: pd.DataFrame, looks: Mapping[str, Look], where: str =
     metrics = _telling(table, AGAINST_N)
     if not metrics:
         return Chart(caption="no evaluation episodes with a value that differs")
+    if len(scales) <= MOST_IN_ROWS:
+        return _scales_in_rows(table[table["variant"].isin(looks)], list(looks), metrics, where)
     shift = dict(zip(looks, shifted(scales, len(looks)), strict=True))
     by_paper = STATED in table and bool(table[STATED].notna().any())
     others = table[~table["variant"].isin(looks)]
@@ -106,8 +109,21 @@ def against_servers(table: pd.DataFrame, looks: Mapping[str, Look], where: str =
     return Chart(panels, f"{where}{counts(table)} {INTERVAL}{beside}{papers}")
 
 
+def _scales_in_rows(table: pd.DataFrame, names: list[str], metrics: Sequence[str], where: str) -> Chart:
+    panels, papers = [], ""
+    for metric in metrics:
+        ends = [f"{metric}{end}" for end in _ENDS]
+        marks = in_rows(table, names, metric, ends, _hovers(table, metric))
+        if metric == STATED.removeprefix("paper_") and STATED in table and table[STATED].notna().any():
+            stated = in_rows(table.dropna(subset=[STATED]), names, STATED, ())
+            marks += [replace(one, name="", look=replace(PAPER, colour=one.look.colour)) for one in stated]
+            papers = " Diamonds: the paper's means."
+        panels.append(Panel(marks, x_label=axis_label(metric), rows=names))
+    return Chart(panels, f"{where}{counts(table)} {INTERVAL}{papers}")
+
+
 def _telling(table: pd.DataFrame, metrics: Sequence[str]) -> list[str]:
-    """The metrics that differ among the rows of a scale; without the censored response where it is the response."""
+    """The metrics that differ among the rows of a scale; without the response of all tasks if it says no more."""
     scales = table.get("test_servers", pd.Series(0, table.index))
     at_scales = [rows for _, rows in table.groupby(scales) if len(rows) > 1] or [table]
     found = [metric for metric in metrics if metric in table and any(varies(rows, metric) for rows in at_scales)]

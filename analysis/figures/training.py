@@ -10,7 +10,7 @@ import pandas as pd
 from ..labels import CURVES, LOWER_IS_BETTER, label
 from ..rows import require_one_setting, variants
 from ..shown import MOST_SHOWN
-from .chart import Chart, Marks, Panel, count_range, in_grey, varies
+from .chart import MOST_IN_ROWS, Chart, Marks, Panel, count_range, in_grey, in_rows, varies
 from .style import Look, looks
 
 POINTS = 150
@@ -120,6 +120,10 @@ def drift(features: pd.DataFrame) -> Chart:
     scales = sorted({int(n) for n in features["test_servers"]})
     panels = []
     for metric in ("drift_wasserstein_relative", "drift_mmd2"):
+        if len(scales) <= MOST_IN_ROWS:
+            means = features.groupby(["variant", "test_servers"], observed=True)[metric].mean().reset_index()
+            panels.append(Panel(in_rows(means, names, metric, ()), x_label=label(metric), rows=names, zero="x"))
+            continue
         marks = []
         for name in names:
             rows = features[features["variant"] == name]
@@ -130,6 +134,7 @@ def drift(features: pd.DataFrame) -> Chart:
         panels.append(Panel(marks, x_label="servers N", y_label=label(metric), scales=scales, zero="y"))
     seeds = features.groupby("variant")["trial_id"].nunique()
     thin = f"Thin: each of {count_range(seeds, 'seed')}; thick: their mean." if seeds.max() > 1 else "1 seed each."
+    thin = "Means over seeds." if len(scales) <= MOST_IN_ROWS else thin
     trained = ", ".join(str(n) for n in sorted(features["train_servers"].dropna().unique()))
     return Chart(
         panels,

@@ -37,10 +37,10 @@ from .replays import DrawGantt, title_of, typical_episode
 
 HOW_TO_READ = (
     f"mean ± standard deviation over the episodes of a seed; [low, high] is the 95 % interval of the mean over "
-    f"training seeds: {COVERAGE}. A response time covers "
-    "completed tasks alone: a policy that completes fewer tasks shows a lower one, so read it with the completed and "
-    "unfinished tasks. The censored response counts every arrived task up to the end; no scheduler can be below its "
-    "bound."
+    f"training seeds: {COVERAGE}. In the mean response of all tasks that arrived, a task that is not done counts up to "
+    "the end of the episode; no scheduler can be below its bound. The response of completed tasks is lower for a "
+    "policy that completes fewer: read it with the completed and unfinished tasks. JCT: job completion time, from the "
+    "arrival of a workflow to its last completion, over completed workflows."
 )
 PAIRED_HOW = (
     "first minus second on the episodes (and training seeds) that both have, averaged within a seed, then over seeds; "
@@ -54,12 +54,12 @@ TABLE4_TITLE = "Table 4: response against the number of servers, zero-shot"
 TABLE5_TITLE = "Table 5: the attention feature and its drift from the training scale"
 WORKFLOWS_TITLE = "Whole workflows"
 WORKFLOWS_HOW = (
-    "job completion time: from the arrival of a workflow (such as a turn of an agent) to its last completion, over "
-    "completed workflows: mean and percentiles of an episode, then the mean over episodes. On the cluster: the times "
-    "from ready to finished, summed over the tasks of a workflow, without release delays. Within objective: share of "
-    "workflows that complete within twice their critical path (on the fastest server that fits, with release delays, "
-    "without queues and transfers). Moved: share of the attempts at tasks with predecessors that ran on another server "
-    "than the first predecessor. [low, high] as in Table 4."
+    "JCT, job completion time: from the arrival of a workflow (such as a turn of an agent) to its last completion, "
+    "over completed workflows: mean and percentiles of an episode, then the mean over episodes. On the cluster: the "
+    "times from ready to finished, summed over the tasks of a workflow, without release delays. Within objective: "
+    "share of workflows that complete within twice their critical path (on the fastest server that fits, with release "
+    "delays, without queues and transfers). Moved: share of the attempts at tasks with predecessors that ran on "
+    "another server than the first predecessor. [low, high] as in Table 4."
 )
 SCENARIOS_TITLE = "Every setting side by side"
 

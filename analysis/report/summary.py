@@ -7,6 +7,8 @@ from collections.abc import Sequence
 
 import pandas as pd
 
+from rllib_scale.results.columns import LIVE
+
 from ..figures.chart import varies
 from ..labels import LOWER_IS_BETTER, NOUNS
 from ..load import Results
@@ -57,27 +59,43 @@ def best_lines(table: pd.DataFrame, servers: int, metric: str, base: pd.DataFram
     Args:
         table: of `tables.table3`.
         servers: its scale N.
-        metric: the primary endpoint; the censored response stands for it where all have the same.
+        metric: the primary endpoint; the mean response of all tasks stands for it where all have the same.
         base: of `tables.relative.against_base` at this scale.
     """
+    if live := live_lines(table, servers):
+        return live
     metric = metric if varies(table, metric) else "response_censored_s"
     rows = table.dropna(subset=[metric]).sort_values(metric, ascending=metric in LOWER_IS_BETTER, kind="stable")
     if len(rows) < 2:
         return []
     unit = "" if metric == "completed" else " s"
     first, learned = rows.iloc[0], rows[rows["seeds"] > 0]
-    has = "completes the most tasks" if metric == "completed" else f"has the shortest {NOUNS[metric]}"
+    has = "completes the most tasks" if metric == "completed" else f"has the lowest {NOUNS[metric]}"
     said = f"On {servers} servers {first['variant']} {has}, {format_value(float(first[metric]))}{unit}"
     of_first = base[base["variant"] == first["variant"]]
     if f"{PREFIX}{metric}" in base and len(of_first):
         less, high, low = (-float(of_first[f"{PREFIX}{metric}{end}"].iloc[0]) for end in ("", "_low", "_high"))
         said += f": {less:.1f} % less than {BASE} on the same {of_first['episodes'].iloc[0]} episodes"
         said += "" if math.isnan(low) else f" (95 % interval: {low:.1f} to {high:.1f} %)"
+    said += f"; its mean JCT is {format_value(float(first['jct_mean_s']))} s" if first["jct_mean_s"] > 0 else ""
     if first["seeds"] == 0 and len(learned):
         best = learned.iloc[0]
         said += f". The best trained method is {best['variant']}, {format_value(float(best[metric]))}{unit}"
     note = observability_note(table)
     return [f"{said}.", *([note] if note else [])]
+
+
+def live_lines(table: pd.DataFrame, servers: int) -> list[str]:
+    """Live runs beside their simulations, which are no rivals; `table` is of `tables.table3`."""
+    means, lines = table.set_index("variant")["response_censored_s"].astype(float), []
+    for name in (str(name) for name in means.index if str(name).endswith(LIVE)):
+        said = f"On {servers} servers {name.removesuffix(LIVE)} had live a {NOUNS['response_censored_s']}"
+        said += f" of {means[name]:.2f} s"
+        if (simulated := means.get(name.removesuffix(LIVE), math.nan)) > 0:
+            more = 100 * (means[name] / simulated - 1)
+            said += f", {abs(more):.1f} % {'above' if more > 0 else 'below'} its simulation ({simulated:.2f} s)"
+        lines.append(f"{said}.")
+    return lines
 
 
 def family_lines(table: pd.DataFrame, scenario: str, base: str) -> list[str]:
@@ -87,7 +105,7 @@ def family_lines(table: pd.DataFrame, scenario: str, base: str) -> list[str]:
         return []
     best = table.iloc[int(table[column].astype(float).argmin())]
     said = f"Over {_count(best['problems'], 'problem')} of {scenario} the best beside {base} is {best['variant']}"
-    return [f"{said}, whose response differs by {' '.join(cell_lines(best, column))} %."]
+    return [f"{said}, whose mean response of all tasks that arrived differs by {' '.join(cell_lines(best, column))} %."]
 
 
 def manifest_lines(results: Results) -> list[str]:

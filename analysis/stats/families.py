@@ -30,7 +30,7 @@ def endpoint(scenario: str) -> str:
     """The primary endpoint of a scenario (docs/statistics.md).
 
     In the paper's scenario an episode ends while tasks wait: the endpoint is the number of completed tasks. Elsewhere
-    it is the censored response, which counts every task; it is the mean response if all complete.
+    it is the mean response of all tasks that arrived.
     """
     return "completed" if scenario == "paper" else "response_censored_s"
 
@@ -53,7 +53,7 @@ def adjust(
     """The comparisons with Holm's p-values: at most 5 % of families contain a false verdict.
 
     An outcome that differs in no episode has no p-value and is in no family. Two outcomes with the same differences,
-    such as response and censored response if every task completes, are tested once and share the p-value.
+    such as the responses of completed and of all tasks if every task completes, are tested once and share the p-value.
 
     Args:
         compared: outcome -> difference, for each pair at each scale.

@@ -80,7 +80,7 @@ def family_table(episodes: pd.DataFrame, found: dict[str, Logs]) -> pd.DataFrame
     for name, logs in found.items():
         ratios, is_rule = by_problem(logs), name not in learned
         record = {"variant": name, "observability": observability.get(name, "")}
-        record |= {"seeds": 0 if is_rule else len(logs[RESPONSE]), "seeds_note": "rule" if is_rule else None}
+        record |= {"seeds": 0 if is_rule else len(logs[RESPONSE]), "seeds_note": "fixed" if is_rule else None}
         record |= {"problems": len(ratios)}
         for metric, of_metric in logs.items():
             record |= percent(f"{PREFIX}{metric}", of_metric, "episodes")

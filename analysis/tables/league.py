@@ -21,11 +21,11 @@ FEWEST = 3
 """The fewest problems of a league."""
 TITLE = "League: mean rank over all problems, and the worst case"
 HOW_TO_READ = (
-    "a problem is a setting at a number of servers; of each the variants are ranked by the mean censored response, 1 "
-    "the best. Mean rank: over the problems and episodes that all of these variants have; [low, high] is the 95 % "
-    "interval of a bootstrap of the episodes, and does not cover other trainings or problems. Worst ratio: the largest "
-    f"ratio of the mean response to that of the best variant. Gap closed: the share of the distance from {BASE} to a "
-    "lower bound that no scheduler can beat, averaged over the problems."
+    "a problem is a setting at a number of servers; of each the variants are ranked by the mean response of all tasks "
+    "that arrived, 1 the best. Mean rank: over the problems and episodes that all of these variants have; [low, high] "
+    "is the 95 % interval of a bootstrap of the episodes, and does not cover other trainings or problems. Worst ratio: "
+    f"the largest ratio of the mean response to that of the best variant. Gap closed: the share of the distance from "
+    f"{BASE} to a lower bound that no scheduler can beat, averaged over the problems."
 )
 
 

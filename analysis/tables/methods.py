@@ -14,14 +14,15 @@ import pandas as pd
 from rllib_scale.errors import UserError
 from rllib_scale.results.columns import OBSERVABILITY
 
-from ..labels import OUTCOMES
 from ..paper import PAPER_COMPLETED, PAPER_RESPONSE, PAPER_SERVERS, is_papers_setting, papers_methods
 from ..rows import SETTING, Setting
 from .summary import observability_by, summary_table
 
 BOUND = "above_bound_percent"
-TABLE3_METRICS = (*OUTCOMES, BOUND, "episode_return", "invalid_share")
-TABLE4_METRICS = ("response_mean_s", "completed", "unfinished", "response_censored_s", BOUND)
+HEADLINE = ("response_censored_s", "jct_mean_s")
+"""What a first table shows beside what it is ordered by."""
+TABLE3_METRICS = (*HEADLINE, "completed", "unfinished", "response_mean_s", BOUND, "episode_return", "invalid_share")
+TABLE4_METRICS = (*HEADLINE, "response_mean_s", "completed", "unfinished", BOUND)
 WORKFLOW_METRICS = (
     *("completed", "jct_mean_s", "jct_median_s", "jct_p95_s", "jct_p99_s"),
     *("sojourn_mean_s", "sojourn_p95_s", "slo_share", "moved_share", "utilisation"),
@@ -75,7 +76,8 @@ def table4(episodes: pd.DataFrame) -> pd.DataFrame:
 
     Returns:
         A `summary_table` of the TABLE4_METRICS by test_servers and variant, with trained: "here", "zero-shot" (at
-        another scale) or "rule"; observability, without_response and paper_response_mean_s as in table3.
+        another scale) or "fixed" (nothing to train); observability, without_response and paper_response_mean_s as in
+        table3.
     """
     table = _by_scale(episodes, TABLE4_METRICS)
     if is_papers_setting(episodes):
@@ -101,7 +103,7 @@ def _by_scale(episodes: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFrame:
     rows = episodes.dropna(subset=["train_servers"])
     here = (rows["train_servers"] == rows["test_servers"]).groupby([rows[name] for name in by]).all()
     trained = _aligned(table, by, here.map({True: "here", False: "zero-shot"}))
-    table.insert(2, "trained", trained.fillna("rule"))
+    table.insert(2, "trained", trained.fillna("fixed"))
     return table
 
 

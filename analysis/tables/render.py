@@ -11,6 +11,7 @@ from __future__ import annotations
 import html
 import math
 import re
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -25,6 +26,8 @@ from ..labels import direction, label
 SUFFIXES = ("_sd", "_low", "_high", "_verdict", "_note", "_p_adjusted", "_better")
 NAME_WIDTH = 28
 """Longer names wrap on a terminal."""
+HEADING_WIDTH = 12
+"""Of a column's heading there; longer words stand alone."""
 
 DECIMALS = 2
 FEATURE_DECIMALS = 3
@@ -97,7 +100,7 @@ def cell_lines(row: Mapping[Any, Any] | pd.Series, stem: str) -> list[str]:
     value, sd, low, high, verdict, note, p, better = (
         format_field(row.get(stem + suffix), stem + suffix) for suffix in ("", *SUFFIXES)
     )
-    if note in ("rule", "rules"):
+    if note in ("fixed", "rules"):
         return [note]  # in place of no seeds
     lines = [value + ("" if sd == MISSING else f" ± {sd}") + ("" if note == MISSING else f", {note}")]
     if low != MISSING:
@@ -170,7 +173,7 @@ def _rich_table(rows: pd.DataFrame, columns: Sequence[str]) -> Table:
     for column in columns:
         is_text = column in TEXT_COLUMNS
         how: dict[str, Any] = {"max_width": NAME_WIDTH, "overflow": "fold"} if is_text else {"no_wrap": True}
-        heading = [*label(column).split(), *direction(column).rsplit(maxsplit=1)]
+        heading = [*textwrap.wrap(label(column), HEADING_WIDTH), *direction(column).rsplit(maxsplit=1)]
         rich_table.add_column("\n".join(heading), justify="left" if is_text else "right", **how)
     for row in rows.to_dict("records"):
         rich_table.add_row(*(Text("\n".join(cell_lines(row, column))) for column in columns))

@@ -19,8 +19,8 @@ ENDS = ("", "_sd", "_low", "_high")
 
 
 def interval_note(seeds: int, is_rule: bool = False) -> str | None:
-    """What stands beside the number of seeds: "no interval" where none is claimed, "rule" where there are no seeds."""
-    return "rule" if is_rule else "no interval" if seeds < MIN_SEEDS else None
+    """What stands beside the seeds: "no interval" where none is claimed, "fixed" where nothing was trained."""
+    return "fixed" if is_rule else "no interval" if seeds < MIN_SEEDS else None
 
 
 def summary_table(

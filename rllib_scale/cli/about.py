@@ -96,7 +96,7 @@ def schema(output: Path | None) -> None:
 @click.option("--compile", "compiles", is_flag=True, help="Compile ahead what sweeps need, and check nothing.")
 @json_option
 def doctor(address: str | None, compiles: bool) -> None:
-    """Check the installation: versions, cores, memory, compiled code, Ray."""
+    """Check the installation: versions, extras, cores, memory, compiled code, Ray."""
     from rllib_scale.cli.doctor import checks, compile_all
 
     if compiles:

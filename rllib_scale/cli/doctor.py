@@ -6,21 +6,25 @@ import os
 import platform
 import re
 import signal
+import subprocess
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from importlib import metadata
 from multiprocessing import get_context
 
+from packaging.specifiers import SpecifierSet
+
 from rllib_scale.clusters.session import ray_session
 from rllib_scale.config import EnvConfig, TrialConfig, scenario
-from rllib_scale.errors import UserError
+from rllib_scale.errors import UserError, extra
 
 
 def checks(address: str | None) -> Iterator[tuple[str, str, bool]]:
     """(name, result, success) of each check."""
-    version = platform.python_version_tuple()
-    yield "python", platform.python_version(), version[:2] in (("3", "11"), ("3", "12"))
+    wanted = metadata.metadata("rllib-scale")["Requires-Python"]
+    yield "python", f"{platform.python_version()} (needs {wanted})", platform.python_version() in SpecifierSet(wanted)
     for requirement in metadata.requires("rllib-scale") or ():
         package, is_optional = re.split(r"[^\w-]", requirement)[0], "extra ==" in requirement
         try:
@@ -28,6 +32,8 @@ def checks(address: str | None) -> Iterator[tuple[str, str, bool]]:
                 yield package, metadata.version(package), True
         except metadata.PackageNotFoundError:
             yield package, "not installed", False
+    for name, modules in EXTRAS.items():
+        yield f"extra {name}", *_import(name, modules)
     yield "cores", str(os.cpu_count()), True
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     yield "memory", f"{memory:.1f} GiB (one training needs about 1)", memory > 2
@@ -37,6 +43,27 @@ def checks(address: str | None) -> Iterator[tuple[str, str, bool]]:
             yield "ray", f"{address or 'local'}: reachable, largest node {cpus:g} CPUs", True
     except UserError as error:
         yield "ray", str(error), False
+
+
+EXTRAS = {
+    "cluster": ("ray.job_submission", "ray.dashboard.dashboard"),
+    "dashboard": ("plotly.graph_objects", "streamlit.web.cli"),
+    "docs": ("furo", "myst_nb", "sphinx_click"),
+    "onnx": ("onnx", "onnxscript"),
+    "serve": ("ray.serve",),
+    "tracking": ("mlflow", "wandb"),
+}
+"""Extra of the package -> what it is for: importing it shows whether the installed versions fit together."""
+
+
+def _import(name: str, modules: Sequence[str]) -> tuple[str, bool]:
+    """Import the modules of an extra in a process of their own; what is not installed is no fault."""
+    run = [sys.executable, "-c", f"import {', '.join(modules)}"]
+    done = subprocess.run(run, capture_output=True, text=True, check=False)
+    last = (done.stderr.strip().splitlines() or [""])[-1]
+    if last.startswith("ModuleNotFoundError"):
+        return f"not installed; {extra(name)}", True
+    return ("imports", True) if done.returncode == 0 else (f"{last}; {extra(name)}", False)
 
 
 def _simulate() -> tuple[str, bool]:

@@ -119,9 +119,15 @@ def execute(
     open_results(folder, given, workload.stem)
     has_horizon = horizon is not None or "horizon_s" in problem.changes.get("episode", {})
     end_s = env.episode.horizon_s if has_horizon else math.inf
+    say("Ray starts, which takes some seconds" if address is None else f"connecting to {address}")
     with ray_session(address):
         if ray_nodes:
             env, nodes = nodes_as_servers(env)
+        last_s = float(given.arrival_s[-1]) * time_scale
+        say(
+            f"{env.cluster.num_servers} servers start; then {given.num_workflows:,} workflows arrive within "
+            f"{last_s:.0f} s and run to their ends"
+        )
         live = run(policy, env, given, surrogates, retries, nodes, seed, end_s, say, guarding)
     engine = simulated(policy, env, given, seed, end_s)
     add_rows(folder, policy.name, scenario, seed, live, engine)
@@ -129,6 +135,7 @@ def execute(
     simulation = engine.metrics()
     pairs = zip(live.metrics.items(), simulation.values(), strict=True)
     rows = [{"metric": name, "live": ours, "simulated": theirs} for (name, ours), theirs in pairs]
+    say("simulated: the same workload and scheduler, without Ray's own time; live is what happened")
     content = {"live": live.metrics, "simulated": simulation}
     show(rows, {name: name for name in ("metric", "live", "simulated")}, title, content=content)
     if len(live.overheads_s):

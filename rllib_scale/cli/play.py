@@ -120,16 +120,16 @@ def _print_comparison(frame: pd.DataFrame, problem: Problem) -> None:
     def mean(key: str, digits: int) -> Any:
         return lambda row: "-" if math.isnan(value := row["mean"][key]) else f"{value:.{digits}f}"
 
-    def response(row: dict[str, Any]) -> str:
-        sd = row["sd"]["response_mean_s"]
-        return mean("response_mean_s", 2)(row) + ("" if math.isnan(sd) else f"±{sd:.2f}")
+    def all_tasks(row: dict[str, Any]) -> str:
+        sd = row["sd"]["response_censored_s"]
+        return mean("response_censored_s", 2)(row) + ("" if math.isnan(sd) else f"±{sd:.2f}")
 
     methods, unfinished = frame["method"].unique(), any(row["mean"]["unfinished"] > 0 for row in rows)
     columns: dict[str, Any] = {"scheduler": "method"} if len(methods) > 1 else {}
-    columns |= {"servers": "servers", "completed ↑": mean("completed", 1)}
-    columns |= {"unfinished ↓": mean("unfinished", 1)} if unfinished else {}
-    columns |= {"response (s) ↓": response}
-    columns |= {"censored (s) ↓": mean("response_censored_s", 2)} if unfinished else {}
+    columns |= {"servers": "servers", "mean response of all tasks that arrived (s) ↓": all_tasks}
+    columns |= {"mean JCT (s) ↓": mean("jct_mean_s", 2), "completed ↑": mean("completed", 1)}
+    if unfinished:
+        columns |= {"unfinished ↓": mean("unfinished", 1), "response of completed (s) ↓": mean("response_mean_s", 2)}
     columns |= {"return ↑": mean("episode_return", 2)}
     if any(row["invalid_share"] > 0 for row in rows):
         columns["invalid ↓"] = lambda row: f"{row['invalid_share']:.0%}"
@@ -140,7 +140,8 @@ def _print_comparison(frame: pd.DataFrame, problem: Problem) -> None:
     title += str(problem.workload_file or ("one episode" if episodes == 1 else f"mean ± sd over {episodes} episodes"))
     observed = frame.groupby("observability", sort=False)["method"].unique()
     parts = (f"{what} ({', '.join(who)})" if len(observed) > 1 else str(what) for what, who in observed.items())
-    caption = f"↑ more is better, ↓ less is better; observability: {'; '.join(parts)}"
+    caption = "JCT: job completion time of a workflow that was completed; "
+    caption += f"↑ more is better, ↓ less is better; observability: {'; '.join(parts)}"
     show(rows, columns, title, caption=caption)
 
 

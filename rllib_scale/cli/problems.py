@@ -68,8 +68,10 @@ class Problem:
         return None if self.workload_file is None else given_workload(self.workload_file)
 
     def servers(self, default: int) -> int | None:
-        """The default number of servers; None, which keeps their number, where the options define a cluster."""
-        return None if "cluster" in self.changes else default
+        """The default number of servers; None, which keeps their number, where the user defines the problem."""
+        from rllib_scale.config import SCENARIOS
+
+        return None if "cluster" in self.changes or self.scenario not in SCENARIOS else default
 
     def env(self, servers: int | None) -> EnvConfig:
         """The problem at a number of servers, with time to finish a given workload unless a horizon is set.
@@ -94,6 +96,9 @@ class Problem:
             if value is not None and isinstance(data["episode"], dict):
                 data["episode"][key] = value
         env = env_from(data, source, folder)
+        asked = data["cluster"]["tiers"] if isinstance(data["cluster"], dict) else ()
+        if len(env.cluster.tiers) < len(asked):
+            say(f"{env.cluster.num_servers} servers for {len(asked)} tiers: what remains is {env.cluster.tier_counts}")
         if self.workload is None:
             try:
                 env.check_arrivals(self.changes)

@@ -100,7 +100,7 @@ def _check_answers(address: str) -> None:
     if address != "auto" and (port is None or int(port[1]) >= 2**16):
         raise UserError(
             f"Ray at {address}: expected HOST:PORT, or auto on a node of the cluster; from elsewhere, "
-            "`ray job submit --address http://HOST:8265` runs the command there"
+            "`ray job submit` runs the command there (docs/cluster.md)"
         )
     found = canonicalize_bootstrap_address(address)
     if found is None:

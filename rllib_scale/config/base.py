@@ -24,7 +24,7 @@ from pydantic import (
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError, core_schema
 
-MIN_SERVERS = 4
+MIN_SERVERS = 1
 """Smallest cluster a tier ratio is scaled to."""
 MAX_SERVERS = 1_000_000
 """Largest cluster: one observation takes 20 MB."""

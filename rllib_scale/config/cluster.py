@@ -108,22 +108,23 @@ CLUSTER_PRESETS = {
 
 
 def scale_counts(counts: tuple[int, ...], total: int) -> tuple[int, ...]:
-    """Counts in the same ratio that sum to `total` (largest remainder, at least one of each).
+    """Counts in the same ratio that sum to `total` (largest remainder). Each is at least one where `total` allows it.
 
-    >>> scale_counts((4, 10, 2), 48)
-    (12, 30, 6)
+    >>> scale_counts((4, 10, 2), 48), scale_counts((4, 10, 2), 2)
+    ((12, 30, 6), (1, 1, 0))
     """
-    if total < max(MIN_SERVERS, len(counts)):
-        raise ValueError(f"{total} servers are too few: at least {max(MIN_SERVERS, len(counts))} are needed")
+    least = int(total >= len(counts))
     shares = [total * c / sum(counts) for c in counts]
-    scaled = [max(1, math.floor(s)) for s in shares]
+    scaled = [max(least, math.floor(s)) for s in shares]
     by_remainder = sorted(range(len(counts)), key=lambda k: (-(shares[k] - scaled[k]), k))
     position = 0
     while sum(scaled) < total:
         scaled[by_remainder[position % len(counts)]] += 1
         position += 1
     while sum(scaled) > total:
-        most = max(range(len(counts)), key=lambda k: (scaled[k] - shares[k] if scaled[k] > 1 else -math.inf, scaled[k]))
+        most = max(
+            range(len(counts)), key=lambda k: (scaled[k] - shares[k] if scaled[k] > least else -math.inf, scaled[k])
+        )
         scaled[most] -= 1
     return tuple(scaled)
 
@@ -192,7 +193,8 @@ class ClusterConfig(Model):
 
     tiers: tuple[TierConfig, ...] = Field(default=PAPER_TIERS, min_length=1)
     servers: Annotated[int, Field(ge=MIN_SERVERS, le=MAX_SERVERS)] | None = Field(
-        default=None, description="rescales the tier counts to this total, keeping their ratio"
+        default=None,
+        description="rescales the tier counts to this total in their ratio; with fewer than tiers, some are left out",
     )
     empty_slots: Annotated[int, Field(ge=0, le=MAX_SERVERS)] = Field(
         default=0, description="empty rows of capacity 0 after the last tier"
@@ -225,6 +227,7 @@ class ClusterConfig(Model):
         tiers = [
             tier.model_copy(update={"count": count, "ratio": part})
             for tier, count, part in zip(self.tiers, counts, ratio, strict=True)
+            if count > 0
         ]
         object.__setattr__(self, "tiers", tuple(tiers))
         object.__setattr__(self, "servers", None)
@@ -249,6 +252,11 @@ class ClusterConfig(Model):
         return self
 
     @property
+    def tier_counts(self) -> str:
+        """The tiers in words, as `small (4), medium (10)`."""
+        return ", ".join(f"{tier.name} ({tier.count})" for tier in self.tiers)
+
+    @property
     def num_servers(self) -> int:
         """Servers, without empty rows."""
         return sum(tier.count for tier in self.tiers)
@@ -269,10 +277,10 @@ class ClusterConfig(Model):
         return sum(tier.count * tier.max_concurrent * tier.compute_gflops for tier in self.tiers)
 
     def scaled(self, servers: int) -> ClusterConfig:
-        """The same tier ratio at another number of servers, which does not depend on earlier scalings.
+        """The same tier ratio at another number of servers, which earlier scalings that kept all tiers do not change.
 
         Raises:
-            ValueError: they are too few for the tiers, or the schedule names a server that does not exist.
+            ValueError: the schedule names a server or a tier that does not exist then.
         """
         try:
             return ClusterConfig.model_validate(self.model_dump() | {"servers": servers})

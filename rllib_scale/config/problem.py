@@ -211,7 +211,8 @@ class EnvConfig(Model):
         if self.workload.is_synthetic and (high is None or high > largest):
             raise ValueError(
                 f"workload.memory_gb.high is {high}: a task that fits no server could be drawn; "
-                f"it must be at most {largest}, the memory of the largest server in GB"
+                f"it must be at most {largest}, the memory of the largest server in GB; "
+                f"tiers of the {self.cluster.num_servers} servers: {self.cluster.tier_counts}"
             )
         return self
 

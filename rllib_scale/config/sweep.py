@@ -192,7 +192,7 @@ class SweepConfig(Sections, _Product):  # fields come from right to left: name a
     resources: SweepResources = SweepResources()
     checkpoints: CheckpointConfig = CheckpointConfig()
     tracking: tuple[Literal["mlflow", "wandb"], ...] = Field(
-        default=(), description="where training curves go, too; `pip install rllib-scale[tracking]`"
+        default=(), description="where training curves go, too; needs the extra `tracking`"
     )
     custom_scenarios: dict[str, EnvConfig] = Field(
         default={},

@@ -17,13 +17,11 @@ from rllib_scale.live.execute import LiveRun
 from rllib_scale.observation.backend import run
 from rllib_scale.observation.policy import Policy
 from rllib_scale.results import dataset, tables
-from rllib_scale.results.columns import OBSERVABILITY
+from rllib_scale.results.columns import LIVE, OBSERVABILITY
 from rllib_scale.simulator.backend import SimulatedBackend
 from rllib_scale.simulator.engine import Engine
 from rllib_scale.workloads.model import Workload
 
-LIVE = " (live)"
-"""Behind a scheduler's name, where a row is of a live run."""
 ENDLESS_S = 1e9
 """Horizon of an episode that is played until all is done [s]."""
 

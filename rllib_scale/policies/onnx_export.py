@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from rllib_scale import __version__
-from rllib_scale.errors import UserError
+from rllib_scale.errors import UserError, extra
 from rllib_scale.files import write_atomic
 from rllib_scale.networks.build import Network
 from rllib_scale.networks.cross_attention import CrossAttentionPointer
@@ -58,7 +58,7 @@ def export_onnx(policy: Any, path: Path) -> dict[str, str]:
             "and the file's inputs are those of one task; valid: one of a method that decides task by task, as scale"
         )
     if missing := [name for name in NEEDS if importlib.util.find_spec(name) is None]:
-        raise UserError(f"--onnx: {' and '.join(missing)} not installed; pip install 'rllib-scale[onnx]'")
+        raise UserError(f"--onnx: {' and '.join(missing)} not installed; {extra('onnx')}")
     facts = _facts(policy)
     program = _traced(policy.network)
     program.model.metadata_props.update(facts)

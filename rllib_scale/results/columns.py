@@ -28,6 +28,8 @@ EVALUATION_COLUMNS: dict[str, tuple[str, str]] = {
     "eval_seed": ("Int64", "seed of the evaluation workloads"),
     "episode": ("Int64", "(eval_seed, episode) fixes the workload, the same for every method"),
 }
+LIVE = " (live)"
+"""Behind a method's name, where a row is of a run on a real cluster; without it, of its simulation."""
 OBSERVABILITY = "observability"
 OBSERVABILITY_COLUMN: dict[str, tuple[str, str]] = {
     OBSERVABILITY: (

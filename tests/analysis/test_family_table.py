@@ -50,7 +50,7 @@ def test_every_problem_counts_once() -> None:
     assert row[TAIL] == pytest.approx(100 * math.expm1(2 * np.mean(logs)))
     assert row[WORST] == pytest.approx(math.exp(logs[0]))
     assert row[WORSE] == pytest.approx(100 / 3), "a tenth of a per cent is no worse"
-    assert (row["problems"], row["seeds_note"]) == (3, "rule")
+    assert (row["problems"], row["seeds_note"]) == (3, "fixed")
     assert math.isnan(row[f"{RESPONSE}_low"]), "three problems carry no interval"
 
 

@@ -82,6 +82,66 @@ def test_every_figure_is_drawn_whole_and_not_blank(name: str, case: str) -> None
         assert (drawn_whole(draw.draw(chart))[..., :3].min(axis=2) < 230).mean() > 0.002
 
 
+def widened(table: pd.DataFrame) -> pd.DataFrame:
+    """The table with one absurd interval of each metric."""
+    ends = {f"_{end}": value for end, value in (("low", -1e6), ("high", 1e6))}
+    table = table.copy()
+    for column in [c for c in table if str(c).endswith(tuple(ends)) and table[c].notna().any()]:
+        table.loc[table[column].first_valid_index(), column] = ends[str(column)[str(column).rindex("_") :]]
+    return table
+
+
+WIDENED: dict[str, Callable[[pd.DataFrame], Chart]] = {
+    "methods": lambda rows: evaluation.methods(widened(table3(rows)), looks(rows)),
+    "against servers": lambda rows: evaluation.against_servers(widened(table4(rows)), looks(rows)),
+    "few servers": lambda rows: evaluation.against_servers(
+        widened(table4(rows).query("test_servers < 48")), looks(rows)
+    ),
+    "differences": lambda rows: comparison.differences(widened(paired_table(rows))),
+    "forest": lambda rows: comparison.forest(
+        {"paper": (widened(paired_table(rows)), "completed")}, {"paper": dict.fromkeys(rows["variant"], 10.0)}
+    ),
+    "against the base": lambda rows: comparison.against_base({"paper": widened(against_base(rows))}, looks(rows)),
+}
+
+
+@pytest.mark.parametrize("name", WIDENED)
+def test_one_very_wide_interval_never_sets_the_axis(name: str) -> None:
+    chart = WIDENED[name](typed_episodes(CASES["sweep"]))
+    plotted, figure = charts.plot(chart), draw.draw(chart)
+    wide = 0
+    for number, (panel, axes) in enumerate(zip(chart.panels, figure.axes, strict=False)):
+        low, high = axes.get_xlim() if panel.rows else axes.get_ylim()
+        assert high - low < 1e5, panel
+        is_wide = any(np.any(np.asarray(m.high, float) > 1e5) for m in panel.marks if m.low is not None)
+        wide += is_wide
+        axis = plotted.layout[f"{'x' if panel.rows else 'y'}axis{number + 1 if number else ''}"]
+        assert not is_wide or axis.range == pytest.approx((low, high))
+    assert wide, "the absurd interval is in the picture"
+
+
+def test_up_to_three_numbers_of_servers_are_points_in_rows_not_an_axis_with_nothing_in_between() -> None:
+    rows = typed_episodes(CASES["sweep"])
+    for scales in ((16,), (16, 48), (16, 32, 48)):
+        few = rows[rows["test_servers"].isin(scales)]
+        for chart in (chart_of("against servers", few), chart_of("against the base", few)):
+            assert chart.panels
+            for one in chart.panels:
+                assert not one.scales
+                assert list(one.rows)
+                assert list(named(one)) == [f"N = {n}" for n in scales]
+    table = table4(few)
+    one = panel(chart_of("against servers", few), "response of completed")
+    for name, marks in named(one).items():
+        own = table[table["test_servers"] == int(name.removeprefix("N = "))]
+        assert dict(zip(np.round(marks.y).astype(int), marks.x, strict=True)) == pytest.approx(
+            {
+                one.rows.index(variant): value
+                for variant, value in zip(own["variant"], own["response_mean_s"], strict=True)
+            }
+        )
+
+
 @pytest.mark.parametrize("name", PLOTTED)
 def test_plotly_draws_the_points_of_the_chart(name: str) -> None:
     chart = chart_of(name, CASES["sweep"])
@@ -117,7 +177,7 @@ def panel(chart: Chart, label: str) -> Panel:
 def test_lines_hold_the_numbers_of_table4_and_rules_have_no_error_bar() -> None:
     episodes = typed_episodes(CASES["sweep"])
     table, chart = table4(episodes), chart_of("against servers", episodes)
-    for label, metric in (("response (s)", "response_mean_s"), ("completed per server", "completed")):
+    for label, metric in (("response of completed", "response_mean_s"), ("completed per server", "completed")):
         lines = named(panel(chart, label))
         assert list(lines) == variants(episodes)
         for name, marks in lines.items():
@@ -140,8 +200,8 @@ def test_one_seed_claims_no_interval() -> None:
 
 def test_an_outcome_that_is_the_same_for_all_has_no_panel() -> None:
     rows = typed_episodes(r | {"completed": 9, "unfinished": 0} for r in CASES["sweep"])
-    labels = [one.x_label.partition("\n")[0] for one in chart_of("methods", rows).panels]
-    assert labels == ["response (s)", "censored response (s)"]
+    labels = [one.x_label.replace("\n", " ").partition(" (lower")[0] for one in chart_of("methods", rows).panels]
+    assert labels == ["response of completed tasks (s)", "mean response of all tasks that arrived (s)"]
     same = typed_episodes(r | {"response_censored_s": r["response_mean_s"]} for r in rows.to_dict("records"))
     assert len(chart_of("methods", same).panels) == 1, "nothing is drawn twice"
     assert not chart_of("methods", artificial_episodes(methods=("scale",), episodes=2)).panels, "nothing to compare"
@@ -161,7 +221,7 @@ def test_rows_hold_the_numbers_of_table3_and_the_paper() -> None:
 
 
 def test_the_papers_means_stand_at_the_papers_scales() -> None:
-    response = panel(chart_of("against servers", CASES["sweep"]), "response (s)")
+    response = panel(chart_of("against servers", CASES["sweep"]), "response of completed")
     stated = [marks for marks in response.marks if marks.look.hollow and not marks.look.line and len(marks.x)]
     assert [list(marks.y) for marks in stated] == [[4.58, 5.57, 6.22], [4.65, 5.70, 6.83], [4.37]]
     assert list(stated[0].x) == [16, 32, 48]

@@ -57,7 +57,7 @@ def test_a_grid_of_weights_opens_with_a_map_on_which_bright_is_better_and_draws_
     for k in range(16):
         weights = {"lambda_decorrelation": 10.0 ** (k // 4 - 4), "lambda_kl": 10.0 ** (k % 4 - 5)}
         values = {"response_censored_s": 5 + abs(k - 6), "response_mean_s": 4 + abs(k - 6), "scenario": "steady-0.7"}
-        for servers in (16, 32):
+        for servers in (16, 32, 48, 64):
             row = episode_row("scale", 42, servers, 0, trial_id=f"scale-{k}", completed=9)
             rows.append(row | weights | {name: v if isinstance(v, str) else float(v) for name, v in values.items()})
     episodes = typed_episodes(rows)

@@ -37,7 +37,7 @@ def test_an_interval_is_over_paired_episodes() -> None:
     rows = [*rule("fastest-idle", *base), *rule("large-only", *(b * r for b, r in zip(base, ratios, strict=True)))]
     row = against_base(typed_episodes(rows)).iloc[0]
     assert -13 < row[f"{RESPONSE}_low"] < row[RESPONSE] < row[f"{RESPONSE}_high"] < -7
-    assert row["seeds_note"] == "rule"
+    assert row["seeds_note"] == "fixed"
     learned = [
         episode_row("scale", seed, 16, e, response_censored_s=b * (0.9 + 0.01 * seed))
         for seed in range(5)
@@ -79,7 +79,7 @@ def test_the_figure_has_a_panel_a_setting_and_a_line_a_variant() -> None:
         episode_row(name, None, n, e, scenario=scenario, response_censored_s=4.0 + e + len(name))
         for scenario in ("steady-0.5", "steady-0.9")
         for name in ("fastest-idle", "large-only", "round-robin")
-        for n in (16, 32)
+        for n in (16, 32, 48, 64)
         for e in range(5)
     )
     tables = {setting[0]: against_base(select(rows, *setting)) for setting in settings(rows)}

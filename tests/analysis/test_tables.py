@@ -111,7 +111,7 @@ def test_table4_has_a_row_per_scale_and_variant(episodes: pd.DataFrame) -> None:
     assert list(table["test_servers"].unique()) == [16, 32, 48, 128]
     assert cell(table, "trained", variant="scale", test_servers=16) == "here"
     assert cell(table, "trained", variant="scale", test_servers=48) == "zero-shot"
-    assert cell(table, "trained", variant="large-only", test_servers=48) == "rule"
+    assert cell(table, "trained", variant="large-only", test_servers=48) == "fixed"
     columns = list(table.columns)
     assert {"completed", "unfinished", "response_censored_s"} < set(columns)
 

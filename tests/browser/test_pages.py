@@ -48,7 +48,7 @@ FOLDED = "#table3-steady-0\\.7-feasible-argmax-n16"
 
 START_S = 120.0
 VIEWS = ("Results", "Training", "Compare", "Episode", "Runs")
-SHOWN = ("completed", "response_mean_s", "response_censored_s", "above_bound_percent", "unfinished")
+SHOWN = ("response_censored_s", "jct_mean_s", "completed", "response_mean_s", "above_bound_percent", "unfinished")
 COLUMNS = ("test_servers", "variant", "observability", "seeds", *SHOWN, "episodes")
 PAIRED = ("test_servers", "seeds", "completed", "unfinished", "response_mean_s", "response_censored_s", "episodes")
 
@@ -258,12 +258,17 @@ def test_the_dashboard_of_a_running_sweep_in_each_view(played: tuple[Path, str],
     open_view(page, url)
     picture, table = (page.locator(place).first.bounding_box() for place in (".js-plotly-plot", "#results-table"))
     assert picture is not None and table is not None  # noqa: PT018
-    assert picture["y"] < min(table["y"], 500), "a picture comes first"
+    assert picture["y"] < min(table["y"], 500), "a picture comes before the table"
+    verdict = page.get_by_text(
+        re.compile(r"^On 16 servers .* completes the most tasks, .*; its mean JCT is")
+    ).bounding_box()
+    assert verdict is not None
+    assert verdict["y"] < picture["y"], "the verdict comes first"
     shown = rows_of(page, "results-table")
     assert {cells[1] for cells in shown} == {"scale", "ppo", "fastest-idle", "heft"}
     for name, (_, of_name) in zip(sorted({cells[1] for cells in shown}), rows.groupby("method"), strict=True):
         (cells,) = (cells for cells in shown if cells[1] == name)
-        assert cells[4].startswith(f"{of_name['completed'].mean():.2f} ")
+        assert cells[6].startswith(f"{of_name['completed'].mean():.2f} ")
     expect(page.locator(".js-plotly-plot")).to_have_count(1)
     choose(page, "Methods", "scale")
     expect(page.locator("#results-table tbody tr")).to_have_count(1)
@@ -286,7 +291,7 @@ def test_table_holds_the_numbers_of_the_frame(artificial: tuple[Path, str, int],
     best = expected.sort_values(["test_servers", "completed"], ascending=[True, False], kind="stable")
     expect_rows(page, "results-table", printed(best, COLUMNS))
     expect(page.locator(".js-plotly-plot")).to_have_count(1)
-    choose(page, "order", "response (s)")
+    choose(page, "order", "response of completed tasks (s)")
     ranked = expected.sort_values(["test_servers", "response_mean_s"])
     expect_rows(page, "results-table", printed(ranked, COLUMNS))
     with page.expect_download() as download:

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import tomllib
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from artificial_results import publish
 from networks.observations import random_network
 from refused import refused
 from rllib_scale import presets
-from rllib_scale.cli import main
+from rllib_scale.cli import doctor, main
 from rllib_scale.config import METHODS, SCENARIOS, TrialConfig, scenario
 from rllib_scale.config.plan import SweepConfig
 from rllib_scale.config.yaml_files import parse_yaml
@@ -217,12 +218,13 @@ def test_names_are_whole_and_what_says_nothing_is_no_column(tmp_path: Path, monk
     assert " finance:Greedy " in succeed("evaluate", "fastest-idle", "finance:Greedy", "--episodes", 1, "--scales", 8)
     done = invoke("evaluate", "fastest-idle", "zoo:context-price", "--scenario", "steady-0.5", "--episodes", 2)
     head = next(line for line in done.output.splitlines() if "servers" in line)
-    assert head.split() == ["scheduler", "servers", "completed", "↑", "response", "(s)", "↓", "return", "↑"]
+    response = "mean response of all tasks that arrived (s) ↓"
+    assert " ".join(head.split()) == f"scheduler servers {response} mean JCT (s) ↓ completed ↑ return ↑"
     assert " zoo:context-price " in done.output
     seen = "observability: waiting tasks (fastest-idle); clairvoyant (zoo:context-price)"
     assert seen in " ".join(done.output.split())
     paper = invoke("evaluate", "round-robin", "--episodes", 2).output
-    assert all(column in paper for column in ("unfinished", "censored", "invalid", "observability: waiting tasks"))
+    assert all(column in paper for column in ("unfinished", "JCT", "invalid", "observability: waiting tasks"))
 
 
 def test_a_policy_that_cannot_play_the_default_scenario_plays_another_beside_a_baseline() -> None:
@@ -250,6 +252,49 @@ def test_a_cluster_of_ones_own_is_played_at_its_own_size_and_at_others(tmp_path:
     inline = ["--set", f"cluster={{tiers: [{', '.join(TIERS)}]}}"]
     assert "utilisation_fast" in shown("simulate", *inline)
     assert "utilisation_fast" in shown("simulate", "--config", own, "--set", "env.workload.offered_load=0.5")
+
+
+def test_a_scenario_of_ones_own_is_played_at_its_own_size(tmp_path: Path) -> None:
+    own = tmp_path / "own.yaml"
+    tiers = [TIERS[0].replace("count: 3", "count: 9"), TIERS[1].replace("count: 2", "count: 3")]
+    own.write_text("base: steady-0.5\nenv:\n  cluster:\n    tiers:\n" + "".join(f"      - {tier}\n" for tier in tiers))
+    (row,) = shown("evaluate", "fastest-idle", "--scenario", own, "--episodes", 1)
+    assert (row["servers"], row["scenario"]) == (12, str(own))
+    assert shown("simulate", "--scenario", own)["utilisation_fast"] > 0
+    small = "{tiers: [{name: one, count: 1, compute_gflops: 10, memory_gb: 128}]}"
+    for options in ([], ["--scales", 1], ["--scales", 2]):
+        (row,) = shown("evaluate", "fastest-idle", "--set", f"cluster={small}", "--episodes", 1, *options)
+        assert row["servers"] == (options or [0, 1])[1]
+        assert row["mean"]["completed"] > 0
+
+
+def test_a_cluster_of_fewer_servers_than_tiers_says_which_tiers_remain() -> None:
+    light = ["--set", "workload.memory_gb={mean: 4, std: 1, low: 1, high: 8}", "--episodes", 1]
+    done = invoke("evaluate", "fastest-idle", "--scales", 2, *light)
+    assert done.exit_code == 0, done.output
+    assert "2 servers for 3 tiers: what remains is small (1), medium (1)" in done.stderr
+
+
+def test_the_first_table_has_the_mean_jct_which_may_rank_the_other_way(tmp_path: Path) -> None:
+    rows = shown("evaluate", "fastest-idle", "heft", "--scenario", "overload-1.1", "--scales", 16, "--episodes", 3)
+    text = " ".join(
+        invoke("evaluate", "heft", "--scenario", "overload-1.1", "--scales", 16, "--episodes", 3).stdout.split()
+    )
+    assert "JCT" in text
+    assert f"{rows[1]['mean']['jct_mean_s']:.2f}" in text
+
+
+def test_doctor_imports_what_the_extras_need(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    optional = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert {*doctor.EXTRAS} == {*optional} - {"test", "dev"}, "each extra is checked"
+    (tmp_path / "torn.py").write_text("raise TypeError('gencode 7.35 against runtime 6.33')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    assert doctor._import("serve", ("json",)) == ("imports", True)
+    assert doctor._import("serve", ("json", "no_such_module"))[1]
+    said, well = doctor._import("serve", ("json", "torn"))
+    assert not well
+    assert "gencode 7.35" in said
+    assert "--constraint constraints.txt" in said
 
 
 def test_what_is_changed_is_what_is_played() -> None:

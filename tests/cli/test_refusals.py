@@ -32,7 +32,8 @@ evaluate fastest | unknown scheduler 'fastest' | valid: fastest-idle, | `rllib-s
 evaluate fastest-idle --scenario papr | unknown scenario 'papr' | `rllib-scale scenarios`
 evaluate fastest-idle --scales 16,x | --scales | 16,x
 evaluate fastest-idle --scales 1_6 | --scales | 1_6
-evaluate fastest-idle --scales 3 | servers | 4 | 3
+evaluate fastest-idle --scales 0 | servers | 1 | 0
+evaluate fastest-idle --scales 2 | memory_gb.high is 80 | tiers of the 2 servers: small (1), medium (1) | 32
 evaluate fastest-idle --output rows.txt | .csv | .parquet
 evaluate fastest-idle --scales 8 --episodes 1 --output file/rows.csv | file/rows.csv | cannot be written
 evaluate fastest-idle --set episode=3 | episode | 3

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from rllib_scale_analysis.verdict import RESPONSE, TAIL, advice
 from rllib_scale.cli import main
 from rllib_scale.config import scenario
 from rllib_scale.workloads.generators import generate
+from rllib_scale.workloads.model import Workload
 
 FAST_AND_SLOW = """
 cluster:
@@ -122,9 +124,22 @@ def test_what_options_say_of_rate_and_clock_holds(files: Path, monkeypatch: pyte
 
 
 @pytest.mark.slow
-def test_a_short_workload_and_one_rule_that_cannot_play() -> None:
-    options = ["--workload", "sample:agents", "--servers", "8", "--episodes", "5"]
+def test_a_short_workload_and_one_rule_that_cannot_play(tmp_path: Path) -> None:
+    sample = Workload.load("sample:agents")
+    sample.take(np.arange(24), sample.arrival_s[:24]).save(tmp_path / "short.json")
+    options = ["--workload", str(tmp_path / "short.json"), "--servers", "8", "--episodes", "5"]
     done = CliRunner().invoke(main, ["tryout", "fastest-idle", *options])
     assert done.exit_code == 0, done.output
-    assert "sample:agents: 24 workflows; episodes draw from 10 of them" in done.output
+    assert "short.json: 24 workflows; episodes draw from 10 of them" in done.output
     assert "Too few workflows to tell: the episodes draw from 10; at least 30 are needed." in done.output
+
+
+def test_the_sample_of_the_documented_command_gives_a_verdict() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "which-scheduler.md").read_text(encoding="utf-8")
+    (line,) = re.findall(r"^rllib-scale (tryout .* --workload sample:agents .*)$", page, flags=re.MULTILINE)
+    done = CliRunner().invoke(main, [*line.split(), "--episodes", "5", "--json"])
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.stdout)
+    assert found["workflows"] >= 60
+    assert found["load"] < 1
+    assert found["advice"].startswith(("Use ", "Keep "))

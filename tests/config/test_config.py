@@ -23,6 +23,7 @@ from rllib_scale.config import (
     scenario,
 )
 from rllib_scale.config.cluster import FORMER_NAMES
+from rllib_scale.config.sweep import SweepConfig
 from rllib_scale.config.yaml_files import build_model, parse_yaml
 from rllib_scale.errors import UserError
 from rllib_scale.loading import env_from
@@ -81,8 +82,17 @@ def test_a_server_is_a_row_however_many_tasks_it_runs_at_once() -> None:
     larger = cluster.scaled(12)
     assert [tier.count for tier in larger.tiers] == [4, 8]
     assert (larger.num_rows, larger.num_places, larger.servers) == (12 + 7, 3 * 4 + 8, None)
-    with pytest.raises(ValueError, match="3 servers are too few: at least 4"):
-        scale_counts((1, 1), 3)
+
+
+def test_any_number_of_servers_from_1_is_possible_as_long_as_every_task_fits_what_remains() -> None:
+    assert [scale_counts((4, 10, 2), total) for total in (1, 2, 3, 4)] == [(0, 1, 0), (1, 1, 0), (1, 1, 1), (1, 2, 1)]
+    env = EnvConfig()
+    assert env.at_scale(3).cluster.tier_counts == "small (1), medium (1), large (1)"
+    with pytest.raises(ValueError, match=r"memory_gb.high is 80.*tiers of the 2 servers: small \(1\), medium \(1\)"):
+        EnvConfig.model_validate({"cluster": {"servers": 2}})
+    light = EnvConfig.model_validate({"workload": {"memory_gb": {"mean": 4, "std": 1, "low": 1, "high": 8}}})
+    assert light.at_scale(1).cluster.tier_counts == "medium (1)"
+    assert SweepConfig.model_validate({"name": "x", "methods": [], "evaluation": {"scales": [1, 2, 3]}})
 
 
 def test_former_names_of_tier_settings_are_read_but_not_beside_the_new_ones() -> None:

@@ -71,7 +71,7 @@ env: {workload: {trace: nowhere.json}} | env.workload.trace: no file
 env: {workload: {fitted: coding}} | env.workload.fitted: no file | valid: coding-agents, or a file
 env: {workload: {fitted: coding-agents, generator: 'json:loads'}} | generator
 env: {decision: {offer: startable}} | offer startable: goes with on_busy reserve
-evaluation: {scales: [3]} | evaluation.scales | 4 | 3
+evaluation: {scales: [0]} | evaluation.scales | 1 | 0
 evaluation: {scenarios: [stedy-0.7]} | did you mean 'steady-0.7'
 evaluation: {masks: [feasable]} | evaluation.masks.0 | did you mean 'feasible'
 evaluation: {heuristics: [fastest-idel]} | unknown scheduler 'fastest-idel'; did you mean 'fastest-idle'? | zoo:NAME

@@ -20,6 +20,7 @@ from networks.observations import random_mask, random_network, random_observatio
 from rllib_scale import __version__
 from rllib_scale.cli import main
 from rllib_scale.config import TrialConfig
+from rllib_scale.errors import extra
 from rllib_scale.networks.build import Network
 from rllib_scale.observation.feature_sets import FEATURE_SETS
 from rllib_scale.policies.onnx_export import export_onnx
@@ -134,5 +135,5 @@ def test_without_the_extra_it_is_said_which(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(importlib.util, "find_spec", lambda name, *a: None if name == "onnxscript" else found(name, *a))
     result = CliRunner().invoke(main, ["export", "zoo:scale", "--onnx", str(tmp_path / "policy.onnx")])
     assert result.exit_code == 2
-    assert result.stderr.strip() == "Error: --onnx: onnxscript not installed; pip install 'rllib-scale[onnx]'"
+    assert result.stderr.strip() == f"Error: --onnx: onnxscript not installed; {extra('onnx')}"
     assert not (tmp_path / "policy.onnx").exists()
