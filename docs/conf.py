@@ -30,6 +30,51 @@ PAGES = """
 %s
 ```
 """
+API = {
+    "tables": ("Columns and metrics", ()),
+    "config": ("Settings", tuple(f"rllib_scale.config{name}" for name in ("", ".sweep", ".family", ".search"))),
+    "library": (
+        "Workloads, episodes, results",
+        (
+            *("rllib_scale.workloads.model", "rllib_scale.evaluation.play", "rllib_scale.simulator.backend"),
+            *("rllib_scale.observation.snapshot", "rllib_scale.observation.backend", "rllib_scale.envs.gantt"),
+            *(f"rllib_scale_analysis{name}" for name in ("", ".tables.comparisons", ".stats.summaries")),
+        ),
+    ),
+    "envs": ("Environments", ("rllib_scale.envs", "rllib_scale.envs.vector")),
+    "schedulers": (
+        "Schedulers",
+        tuple(
+            f"rllib_scale.schedulers.{name}"
+            for name in ("base", "dispatcher", "rules", "list_scheduling", "reserving", "context_price")
+        ),
+    ),
+    "policies": (
+        "Policies",
+        (
+            *(f"rllib_scale.policies.{name}" for name in ("policy", "dispatch_policy", "onnx_export")),
+            "rllib_scale.zoo",
+        ),
+    ),
+    "live": ("Live", ("rllib_scale.live.library", "rllib_scale.live.backend")),
+}
+"""Page of docs/api -> its title and modules. The pages are written here: only a site can show them."""
+DIRECTIVE = "```{eval-rst}\n.. %s\n```\n"
+COMMANDS = DIRECTIVE % "click:: rllib_scale.cli:main\n   :prog: rllib-scale\n   :nested: full"
+
+
+def write_api() -> None:
+    """The generated pages, in docs/api."""
+    folder = ROOT / "docs" / "api"
+    folder.mkdir(exist_ok=True)
+    (folder / "commands.md").write_text(f"# Options of the commands\n\n{COMMANDS}", encoding="utf-8")
+    for name, (title, modules) in API.items():
+        imported = "\n   :imported-members:"
+        parts = [DIRECTIVE % f"automodule:: {each}{imported * (each == 'rllib_scale.config')}" for each in modules]
+        (folder / f"{name}.md").write_text("\n".join([f"# {title}\n", *parts]), encoding="utf-8")
+
+
+write_api()
 CONTENTS = {
     "Contents": ("docs/README",),
     "Tutorials": ("docs/quickstart", "docs/tutorial"),
@@ -37,6 +82,7 @@ CONTENTS = {
         "docs/which-scheduler",
         "docs/sweeps",
         "docs/cluster",
+        "docs/slurm",
         "docs/workloads",
         "docs/extending",
         "docs/imitation",
@@ -50,7 +96,7 @@ CONTENTS = {
         "docs/commands",
         "docs/api/commands",
         "docs/files",
-        *(f"docs/api/{name}" for name in ("tables", "config", "library", "envs", "schedulers", "policies", "live")),
+        *(f"docs/api/{name}" for name in API),
     ),
     "Explanation": ("docs/concepts", "docs/simulator", "docs/statistics", "docs/adaptive-price", "docs/related-work"),
     "Results": (

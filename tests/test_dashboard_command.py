@@ -31,6 +31,8 @@ def test_a_missing_package_a_missing_folder_and_a_port_in_use_are_named(
         other.listen()
         port = other.getsockname()[1]
         assert refuse(tmp_path, "--port", port).startswith(f"Error: --port {port}: cannot be used")
+    for url in ("hub.example.org/me", "ftp://hub/me", "https:///me"):
+        assert refuse(tmp_path, "--hub", url) == f"Error: --hub {url}: must be a URL as https://HOST/PATH"
     for package in ("streamlit", "plotly"):
         with monkeypatch.context() as without:
             without.setitem(sys.modules, package, None)

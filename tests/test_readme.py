@@ -7,6 +7,7 @@ import re
 import shlex
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -84,6 +85,60 @@ def test_python_on_the_pages_compiles_and_yaml_makes_plans(tmp_path: Path, monke
     assert trials["docs/sweeps.md", "search"] == 32
 
 
+PARSED = {
+    "make": r"(quickstart|test|lint|docs|install)",
+    "source": r"\.venv/bin/activate",
+    "pip": r"install --constraint constraints\.txt --editable '\.\[[a-z,]+\]'",
+    "ray": r"(get-auth-token|up|down|dashboard|exec|job (submit|list|logs|stop)|start|status)( .*)?",
+    "chmod": r"600 ~/\.ray/auth_token",
+    "docker": r"(build|push) .*REGISTRY/rllib-scale:ray-.*",
+    "kubectl": r"(create|delete) -f cluster-kuberay\.yaml|logs --follow job/rllib-scale",
+    "sbatch": r"slurm\.sbatch \S+ \S+",
+    "grep": r"-rhoE .* analysis/studies/\S+ .*",
+}
+"""Other programs on the pages -> their arguments. They need a cluster, or are what runs the tests."""
+
+
+@pytest.mark.parametrize("page", OURS)
+def test_every_line_of_a_page_is_run_or_is_one_that_needs_a_cluster_and_is_parsed(page: str) -> None:
+    makefile, extras = (ROOT / "Makefile").read_text(), set()
+    for language, text in blocks(page):
+        if language == "python":
+            assert not re.search(r"^\s*(class|def) .*: \.\.\.$", text, re.MULTILINE), "a stub does not run"
+        for line in text.replace("\\\n", " ").splitlines() if not language else ():
+            first, _, rest = re.sub(r"\s+# .*", "", line).partition(" ")
+            if not first or page == "docs/files.md" or PROGRAM.match(line) or line.startswith("python examples/"):
+                continue  # the tree of a results folder; what other tests carry out or parse
+            assert first in PARSED, line
+            assert re.fullmatch(PARSED[first], rest), line
+            if first == "make":
+                assert re.search(rf"^{rest}:", makefile, re.MULTILINE), line
+            for named in re.findall(r"-- (rllib-scale .*)", rest):
+                name, *arguments = words(named)
+                main.commands[name].make_parser(main.make_context("x", [], resilient_parsing=True)).parse_args(
+                    arguments
+                )
+    text = PAGES[page]
+    extras |= {name for found in re.findall(r"\.\[([a-z,]+)\]'", text) for name in found.split(",")}
+    optional = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert extras <= set(optional)
+    assert not re.search(r"pip install (?!--constraint constraints.txt |boto3|langgraph)", text), (
+        "extras need constraints"
+    )
+    assert "HEAD:8265" not in text, "the port is bound to the head's loopback"
+    assert "(api/" not in text, "pages that only the site can show"
+
+
+def test_readme_names_what_ci_runs() -> None:
+    made = re.findall(r"^make (\w+)", (ROOT / ".ci" / "run").read_text(), re.MULTILINE)
+    assert made == ["lint", "test"]
+    assert all(f"`make {name}`" in PAGES["README.md"] for name in made)
+
+
+def test_readme_and_docs_stay_short() -> None:
+    assert sum(len(PAGES[page].split()) for page in OURS) <= 12_000
+
+
 @pytest.fixture
 def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder that looks like a clone in which quickstart has run, and a trace has been imported."""
@@ -136,7 +191,7 @@ def test_every_command_and_every_page_is_listed() -> None:
     assert set(re.findall(r"`rllib-scale ([a-z][\w-]+)", PAGES["docs/commands.md"])) == set(main.commands)
     listed = set(re.findall(r"\]\(([\w/-]+\.(?:md|ipynb))\)", PAGES["docs/README.md"])) | {"README.md"}
     docs = ROOT / "docs"
-    assert listed == {str(path.relative_to(docs)) for end in ("md", "ipynb") for path in docs.rglob(f"*.{end}")}
+    assert listed == {path.name for end in ("md", "ipynb") for path in docs.glob(f"*.{end}")}
     assert "](docs/README.md)" in PAGES["README.md"]
 
 

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
+from urllib.parse import urlsplit
 
 from rllib_scale.errors import UserError, extra, require_free_port
 from rllib_scale.results.storage import Location
@@ -29,12 +30,13 @@ OPTIONS = {
 }
 
 
-def serve(homes: Sequence[Location], port: int | None) -> NoReturn:
+def serve(homes: Sequence[Location], port: int | None, hub: str | None = None) -> NoReturn:
     """Serve the page of results until Ctrl-C.
 
     Args:
         homes: results folders; they may be without results yet.
         port: None: 8501, or the next free one.
+        hub: URL under which a hub or a reverse proxy shows the page; None: no such.
 
     Raises:
         UserError: Streamlit is not installed, the folder is missing, or the port is in use.
@@ -48,6 +50,8 @@ def serve(homes: Sequence[Location], port: int | None) -> NoReturn:
     if port is not None:
         require_free_port(ADDRESS, port)
         options["server.port"] = str(port)
+    if hub is not None:
+        options |= behind(hub)
     script = Path(__file__).with_name("app.py")
     from streamlit.web import cli
 
@@ -57,3 +61,18 @@ def serve(homes: Sequence[Location], port: int | None) -> NoReturn:
     threading.Thread(target=reader_of(*homes).read, daemon=True).start()
     arguments = ["run", str(script), *(f"--{name}={value}" for name, value in options.items()), "--", *map(str, homes)]
     sys.exit(cli.main(arguments, prog_name="streamlit"))
+
+
+def behind(hub: str) -> dict[str, str]:
+    """Options for a page that a hub or a reverse proxy shows: the path, and the host from which browsers may connect.
+
+    >>> behind("https://hub.example.org/user/me/proxy/absolute/8501/")
+    {'server.baseUrlPath': 'user/me/proxy/absolute/8501', 'browser.serverAddress': 'hub.example.org'}
+
+    Raises:
+        UserError: it is no URL.
+    """
+    parts = urlsplit(hub)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise UserError(f"--hub {hub}: must be a URL as https://HOST/PATH")
+    return {"server.baseUrlPath": parts.path.strip("/"), "browser.serverAddress": parts.hostname}

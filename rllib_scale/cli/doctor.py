@@ -50,6 +50,7 @@ EXTRAS = {
     "dashboard": ("plotly.graph_objects", "streamlit.web.cli"),
     "docs": ("furo", "myst_nb", "sphinx_click"),
     "onnx": ("onnx", "onnxscript"),
+    "search": ("optuna",),
     "serve": ("ray.serve",),
     "tracking": ("mlflow", "wandb"),
 }

@@ -112,14 +112,15 @@ def _ago(row: dict[str, Any]) -> str:
 @click.command()
 @results_argument
 @click.option("--port", type=click.IntRange(1, 65535), help="Port on loopback (default: 8501, or the next free one).")
-def dashboard(results: list[Location], port: int | None) -> None:
+@click.option("--hub", metavar="URL", help="Where a hub or a reverse proxy shows the page, as https://HOST/PATH.")
+def dashboard(results: list[Location], port: int | None, hub: str | None) -> None:
     """Serve a live page about RESULTS, of running or finished sweeps, on loopback.
 
     RESULTS are results folders, or s3:// or gs:// URIs, which are read where they are.
     """
     from rllib_scale_analysis.dashboard.serve import serve
 
-    serve(results, port)
+    serve(results, port, hub)
 
 
 def write_report(

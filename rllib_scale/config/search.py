@@ -111,7 +111,7 @@ class SearchConfig(Model):
     algorithm: Literal["random", "optuna"] = Field(
         default="random",
         description="random: points drawn by `seed`; optuna: each training has the settings that Optuna (TPE) suggests "
-        "from the scores so far; `pip install rllib-scale[search]`",
+        "from the scores so far; needs the extra `search`",
     )
     seed: Seed = 0
     scheduler: Literal["none", "asha", "pbt"] = "none"

@@ -154,6 +154,10 @@ class SchedulingEnv(FlatForm, gymnasium.Env[Any, np.int64]):
         mask = self._engine.mask[0][: self._num_actions]
         return {"action_mask": mask.astype(np.int8), "elapsed_s": float(self._engine.elapsed[0])}
 
+    def action_masks(self) -> NDArray[np.bool_]:
+        """(A,) bool, as `info["action_mask"]`: what MaskablePPO of sb3-contrib asks an environment for."""
+        return self._engine.mask[0][: self._num_actions].astype(bool)
+
     def render(self) -> NDArray[np.uint8] | None:  # type: ignore[override]
         """Gantt chart of the episode so far, (H, W, 3) uint8; None without a render mode."""
         if self.render_mode is None:

@@ -1,7 +1,8 @@
 """The graph network of `decima`: which task starts next, then on which server.
 
 Source: H. Mao, M. Schwarzkopf, S. B. Venkatakrishnan, Z. Meng and M. Alizadeh, Learning scheduling algorithms for data
-processing clusters, SIGCOMM 2019, arXiv 1810.01963, sec. 5.1 and 5.2. docs/related-work.md says what differs.
+processing clusters, SIGCOMM 2019, arXiv 1810.01963, sec. 5.1 and 5.2.
+analysis/studies/league/README.md says what differs.
 """
 
 from __future__ import annotations

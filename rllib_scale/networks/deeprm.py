@@ -1,7 +1,7 @@
 """The network of `deeprm`: an image of cluster and queue, one hidden layer, a choice of task and server, or none.
 
 Source: H. Mao, M. Alizadeh, I. Menache and S. Kandula, Resource management with deep reinforcement learning, HotNets
-2016, sec. 3. docs/related-work.md says what differs.
+2016, sec. 3. analysis/studies/league/README.md says what differs.
 """
 
 from __future__ import annotations

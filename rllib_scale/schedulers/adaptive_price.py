@@ -4,7 +4,8 @@
 
 Prices of fast servers are the duals of the capacity constraints for the tasks that have arrived (`online_prices`). One
 map U, searched over a family of problems, modulates them and the other numbers of the rule by what is seen at each
-event. All units are relative, so the same map serves any cluster; docs/adaptive-price.md has every formula.
+event. All units are relative, so the same map serves any cluster. Every formula:
+analysis/studies/any-cluster/README.md.
 """
 
 from __future__ import annotations

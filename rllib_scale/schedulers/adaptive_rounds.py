@@ -1,6 +1,6 @@
 """Context and theta of `adaptive-price` for all environments of a batch in one compiled call, from their `View`.
 
-docs/adaptive-price.md has every formula.
+analysis/studies/any-cluster/README.md has every formula.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from rllib_scale.config import METHODS, PPO, Imitation, TrialConfig
 from rllib_scale.config.plan import EvaluationUnit, Plan, Trial
 from rllib_scale.config.rounds import without_paper_mode
 from rllib_scale.config.sweep import SweepConfig
-from rllib_scale.errors import UserError
+from rllib_scale.errors import UserError, extra
 from rllib_scale.policies.make import make_policy
 from rllib_scale.workloads.generators import check_source
 
@@ -45,9 +45,9 @@ def _check_installed(sweep: SweepConfig) -> None:
     needed = [("tracking", str(name), "tracking") for name in sweep.tracking]
     if sweep.search is not None and sweep.search.algorithm == "optuna":
         needed.append(("search.algorithm", "optuna", "search"))
-    for key, name, extra in needed:
+    for key, name, part in needed:
         if importlib.util.find_spec(name) is None:
-            raise UserError(f"{key}: {name} is not installed; pip install 'rllib-scale[{extra}]'")
+            raise UserError(f"{key}: {name} is not installed; {extra(part)}")
 
 
 def check_schedulers(units: Iterable[EvaluationUnit], trust: bool = False) -> None:

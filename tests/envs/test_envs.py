@@ -106,6 +106,7 @@ def test_info_holds_mask_and_elapsed_time_until_the_end_and_then_the_metrics_too
         assert info.keys() == {"action_mask", "elapsed_s"}
         assert info["action_mask"].shape == (16,)
         assert info["action_mask"].dtype == np.int8
+        np.testing.assert_array_equal(env.unwrapped.action_masks(), info["action_mask"] == 1)
         _, reward, terminated, truncated, info = env.step(15)
         rewards.append(reward)
         done = terminated or truncated
