@@ -13,7 +13,14 @@ import pytest
 ROOT = Path(__file__).parents[1]
 FOLDERS = {"rllib_scale": "rllib_scale", "analysis": "rllib_scale_analysis", "tune_configs": "rllib_scale/tune_configs"}
 DATA = (
-    *("scenarios/*.yaml", "workloads/samples/*.json", "workloads/tables/*.json", "zoo/*/*.json", "zoo/*/*.safetensors"),
+    *(
+        "scenarios/*.yaml",
+        "workloads/samples/*.json",
+        "workloads/tables/*.json",
+        "workloads/tables/NOTICE.md",
+        "zoo/*/*.json",
+        "zoo/*/*.safetensors",
+    ),
     *("report/*.css", "report/*.html", "report/*.js", "*.yaml"),
 )
 
@@ -66,6 +73,14 @@ def test_all_modules_and_data_files_are_built_and_nothing_else(clone: Path, tmp_
     with tarfile.open(archive) as file:
         packed = {name.partition("/")[2] for name in file.getnames()}
     assert {path.relative_to(ROOT).as_posix() for path in sources().values()} | {"setup.py"} <= packed
+
+
+def test_data_derived_from_recordings_stands_beside_a_notice_of_source_and_licence() -> None:
+    tables = ROOT / "rllib_scale" / "workloads" / "tables"
+    rows = [row.split("|") for row in (tables / "NOTICE.md").read_text(encoding="utf-8").splitlines() if "`" in row]
+    named = {row[1].strip(" `"): row[2:] for row in rows if len(row) > 4}
+    assert set(named) == {path.name for path in tables.glob("*.json")}
+    assert all("github.com/" in source and licence.strip() for source, licence, *_ in named.values())
 
 
 COMMANDS = """
