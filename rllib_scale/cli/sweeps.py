@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from rllib_scale.config.plan import Plan
     from rllib_scale.results.storage import Location
 
+SHOWN_TRIALS = 500
+"""Trainings in the table of `validate`."""
 sweep_argument = click.argument("file", callback=lambda ctx, argument, value: sweep_file(value))
 
 
@@ -86,14 +88,19 @@ def reproduce(budget: str, results: str | None, address: str | None, overrides: 
 def validate(file: Path, overrides: tuple[str, ...], trust: bool) -> None:
     """Show the trials and evaluations of the sweep of FILE, a YAML file or a preset's name, without running it."""
     plan = _plan(file, overrides)
-    rows = [
-        trial.identity | {"name": trial.name, "trial": trial.config.model_dump(mode="json")} for trial in plan.trials
+    as_json = wants_json()
+    rows: list[dict[str, Any]] = [
+        trial.identity | {"name": trial.name} for trial in plan.trials[: None if as_json else SHOWN_TRIALS]
     ]
     columns: dict[str, Any] = {"trial": "name", "method": "method", "seed": "train_seed"}
     columns |= {name: name for name in ("lambda_decorrelation", "lambda_kl", "epochs")}
     columns |= {"servers": "train_servers", "other settings": "overrides"}
-    if rows or wants_json():
-        show(rows, columns)
+    if as_json:
+        configs = [trial.config.model_dump(mode="json") for trial in plan.trials]
+        show([row | {"trial": config} for row, config in zip(rows, configs, strict=True)], columns)
+    elif rows:
+        more = len(plan.trials) - len(rows)
+        show(rows, columns, caption=f"and {more:,} more; --json prints all" if more else "")
     _check_and_print(plan, trust)
 
 

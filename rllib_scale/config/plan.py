@@ -102,7 +102,7 @@ class Trial:
         """The identity columns of its rows (`rllib_scale.results.columns`), except the sweep's name."""
         final, steps, srr = self.final, self.final.env_steps_per_epoch, self.final.srr or NO_SRR
         return {
-            "trial_id": final.trial_id,
+            "trial_id": self.planned_id if self.trained is None else final.trial_id,
             "format": IDENTITY_FORMAT,
             "method": final.method,
             "kind": "learned",
@@ -119,6 +119,11 @@ class Trial:
     def name(self) -> str:
         """Name of its folders, unique within a sweep."""
         return self.config.name
+
+    @property
+    def planned_id(self) -> str:
+        """Hash of its settings as planned, with which its name ends: to hash them again takes time."""
+        return self.name.rpartition("-")[2]
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from rllib_scale import plugins, zoo
 from rllib_scale.config.base import Finite, Model, NonNegative, Positive
 from rllib_scale.config.methods import METHODS
 from rllib_scale.config.pinned import DIGEST_SEPARATOR, check_unchanged
-from rllib_scale.config.problem import InformationConfig, NamedOrder
+from rllib_scale.config.problem import EnvConfig, InformationConfig, NamedOrder
 from rllib_scale.config.yaml_files import build_model
 from rllib_scale.errors import UserError
 
@@ -305,6 +305,21 @@ def with_arguments(spec: PluginSpec, takes: type[NoParameters]) -> PluginSpec:
     """
     written = _written(spec.name, parse_parameters(takes, spec.arguments, spec.label))
     return replace(spec, arguments=written.removeprefix(spec.name)[1:] or None)
+
+
+def check_planned(name: str, env: EnvConfig) -> None:
+    """Refuse a problem for a planner: it plans whole workflows, on servers that stay, one task on each.
+
+    Raises:
+        UserError: with the setting that is in the way.
+    """
+    for setting, is_set, valid in (
+        ("information.workflows", env.information.workflows == "revealed", "whole"),
+        ("cluster.changes", not env.cluster.changes.none, "none"),
+        ("cluster.tiers.max_concurrent", any(tier.max_concurrent > 1 for tier in env.cluster.tiers), "1"),
+    ):
+        if is_set:
+            raise UserError(f"{name} plans workflows as a whole: {setting} is set; valid for it: {valid}")
 
 
 def plain(value: Any) -> str:

@@ -30,7 +30,8 @@ def evaluate_unit(
     from rllib_scale.evaluation.feature_drift import evaluate_with_features
     from rllib_scale.policies.policy import policy_from_bytes
 
-    trained: Any = policy_from_bytes(policy, unit.scheduler, unit.env.episode.mask, unit.decision, trust)
+    source = unit.scheduler if unit.spec is None else unit.spec.label
+    trained: Any = policy_from_bytes(policy, source, unit.env.episode.mask, unit.decision, trust)
     if not unit.features or not trained.per_task:
         return UnitResult(evaluate(trained, unit.env, unit.seed, unit.episodes), None)
     return UnitResult(*evaluate_with_features(trained, unit.env, unit.seed, unit.episodes))

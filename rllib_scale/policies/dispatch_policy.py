@@ -11,13 +11,12 @@ import torch
 
 from rllib_scale.config import DecisionMode, EnvConfig, TrialConfig
 from rllib_scale.config.network import DecimaConfig, DeepRMConfig
-from rllib_scale.config.rounds import without_paper_mode
-from rllib_scale.errors import UserError
 from rllib_scale.networks.decima import Decima, DecimaStep
 from rllib_scale.networks.deeprm import DeepRM, DeepRMStep
 from rllib_scale.observation.snapshot import Snapshot
 from rllib_scale.observation.starting import Starting
-from rllib_scale.policies.shared import as_html, check_scale
+from rllib_scale.policies.description import as_played
+from rllib_scale.policies.shared import as_html
 from rllib_scale.schedulers.dispatcher import Dispatcher
 
 DispatchNetwork = Decima | DeepRM
@@ -65,10 +64,7 @@ class DispatchPolicy(Dispatcher):
         Raises:
             UserError: the problem is the paper's; or the network is fixed to another number of servers.
         """
-        if env.costs_time:
-            raise UserError(without_paper_mode(self.name))
-        check_scale(self.name, self.trial, env)
-        return env
+        return as_played(self.name, self.trial, env)
 
     def dispatch(self, snapshot: Snapshot) -> np.ndarray:
         """See `Dispatcher.dispatch`."""

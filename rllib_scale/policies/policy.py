@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import copy
 import hashlib
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -26,27 +25,22 @@ from safetensors import SafetensorError
 from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 
-from rllib_scale import __version__, zoo
+from rllib_scale import zoo
 from rllib_scale.config import PPO, DecisionMode, EnvConfig, Imitation, MaskMode, TrialConfig
-from rllib_scale.config.identity import IDENTITY_FORMAT
 from rllib_scale.config.pinned import split
-from rllib_scale.config.rounds import in_own_rounds
 from rllib_scale.config.schedulers import PolicySpec
-from rllib_scale.config.yaml_files import build_model
 from rllib_scale.errors import UserError
 from rllib_scale.files import check_regular, write_atomic, write_json
 from rllib_scale.networks.build import Network, build_network
 from rllib_scale.networks.compiled.inference import compile_network
 from rllib_scale.observation.answers import TAKEN
-from rllib_scale.plugins import unpinned
+from rllib_scale.policies.description import DESCRIPTION, as_played, check_trusted, described, facts
 from rllib_scale.policies.dispatch_policy import DispatchPolicy, build_dispatch_network
 from rllib_scale.policies.price_policy import AdaptivePolicy, PricePolicy
-from rllib_scale.policies.shared import as_html, check_scale
+from rllib_scale.policies.shared import as_html
 from rllib_scale.schedulers.base import Scheduler
 
-FORMAT = "rllib-scale-policy"
 TENSORS = "policy.safetensors"
-DESCRIPTION = "policy.json"
 
 
 class TrainedPolicy(Scheduler):
@@ -86,8 +80,7 @@ class TrainedPolicy(Scheduler):
             UserError: it reserves, and the problem is the paper's, where naming a busy server costs time; or its
                 network is fixed to another number of servers.
         """
-        check_scale(self.name, self.trial, env)
-        return super().problem(in_own_rounds(self.name, self.trial.env, env))
+        return super().problem(as_played(self.name, self.trial, env))
 
     def scores(self, observation: np.ndarray, fit: np.ndarray | None = None) -> np.ndarray:
         """Logits (B, N) of observations (B, W). A policy that was trained in rounds names only servers that fit.
@@ -125,7 +118,7 @@ def save_weights(folder: Path, named: Mapping[str, np.ndarray], trial: TrialConf
 def _write(folder: Path, named: Mapping[str, torch.Tensor], trial: TrialConfig, epochs: int) -> None:
     tensors = save_tensors({name: tensor.contiguous() for name, tensor in named.items()})
     write_atomic(folder / TENSORS, lambda path: path.write_bytes(tensors))
-    write_json(folder / DESCRIPTION, _facts(trial) | {"epochs": epochs, "sha256": hashlib.sha256(tensors).hexdigest()})
+    write_json(folder / DESCRIPTION, facts(trial) | {"epochs": epochs, "sha256": hashlib.sha256(tensors).hexdigest()})
 
 
 def load_policy(
@@ -175,14 +168,8 @@ def policy_from_bytes(
     Raises:
         UserError: see `load_policy`.
     """
-    description = _read_description(files[DESCRIPTION], f"{source}: {DESCRIPTION}")
-    trial = build_model(TrialConfig, description.get("trial"), f"{source}: {DESCRIPTION}: trial")
-    for key, value in _facts(trial).items():
-        if key != "trial" and description.get(key) != value:
-            raise UserError(f"{source}: {DESCRIPTION}: {key} is {description.get(key)!r}, its trial says {value!r}")
-    epochs = description.get("epochs")
-    if not isinstance(epochs, int):
-        raise UserError(f"{source}: {DESCRIPTION}: epochs must be an integer (got {epochs!r})")
+    trial, description = described(files[DESCRIPTION], source)
+    epochs = description["epochs"]
     if hashlib.sha256(files[TENSORS]).hexdigest() != description.get("sha256"):
         raise UserError(f"{source}: {TENSORS} is damaged or is not the one that {DESCRIPTION} describes (sha256)")
     if trial.spec.network is None:
@@ -191,12 +178,7 @@ def policy_from_bytes(
         asked = build_dispatch_network(trial)
         _load_weights(asked, files[TENSORS], source, trial.method)
         return DispatchPolicy(asked, trial, epochs, decision)
-    encoder = trial.encoder
-    if encoder is not None and trust not in (True, encoder):
-        raise UserError(
-            f"{source}: {DESCRIPTION}: names code to import, {unpinned(encoder)}; if you know where it comes from, say "
-            "--trust (in Python trust=True)"
-        )
+    check_trusted(trial, source, trust)
     network = build_network(trial)
     _load_weights(network, files[TENSORS], source, trial.method)
     return TrainedPolicy(network, trial, epochs, mask, decision)
@@ -273,45 +255,3 @@ def _price_policy(
         return PricePolicy(named["weights"], named["speeds"], trial, epochs)
     except (SafetensorError, KeyError, ValueError, IndexError, TypeError):
         raise UserError(f"{source} does not hold the weights of {trial.method}") from None
-
-
-def _facts(trial: TrialConfig) -> dict[str, Any]:
-    return {
-        "format": FORMAT,
-        "version": IDENTITY_FORMAT,
-        "method": trial.method,
-        "seed": trial.seed,
-        "trial_id": trial.trial_id,
-        "feature_set": trial.env.observation.feature_set,
-        "train_servers": trial.env.cluster.num_servers,
-        "trial": trial.model_dump(mode="json", exclude_defaults=True),
-    }
-
-
-def _read_description(content: bytes, source: str) -> dict[str, Any]:
-    try:
-        description = json.loads(content)
-    except (ValueError, RecursionError):
-        raise UserError(f"{source}: not readable as JSON") from None
-    if not isinstance(description, dict) or description.get("format") != FORMAT:
-        raise UserError(f"{source}: not a policy of this program (format {FORMAT!r} is missing)")
-    if description.get("version") != IDENTITY_FORMAT:
-        raise UserError(
-            f"{source}: policy of version {description.get('version')!r}, and this rllib-scale {__version__} reads "
-            f"{IDENTITY_FORMAT}; train it again, or use the rllib-scale that wrote it"
-        )
-    known = {
-        "format",
-        "version",
-        "method",
-        "seed",
-        "trial_id",
-        "feature_set",
-        "train_servers",
-        "trial",
-        "epochs",
-        "sha256",
-    }
-    if unknown := sorted(set(description) - known):
-        raise UserError(f"{source}: unknown key {unknown[0]!r}; valid: {', '.join(sorted(known))}")
-    return description

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from rllib_scale.config import EnvConfig, ProblemsConfig, TrialConfig
-from rllib_scale.config.rounds import without_paper_mode
-from rllib_scale.errors import UserError
+from rllib_scale.policies.description import as_played
 from rllib_scale.policies.shared import as_html
 from rllib_scale.schedulers.adaptive_price import AdaptivePrice
 from rllib_scale.schedulers.context import Floats
@@ -36,9 +35,7 @@ class PricePolicy(ContextPrice):
 
     def problem(self, env: EnvConfig) -> EnvConfig:
         """See `Policy.problem`: the paper's mode is refused."""
-        if env.costs_time:
-            raise UserError(without_paper_mode(self.name))
-        return env
+        return as_played(self.name, self.trial, env)
 
 
 class AdaptivePolicy(AdaptivePrice):

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rllib_scale.config import EnvConfig, ProblemsConfig, TrialConfig
-from rllib_scale.errors import UserError
+from rllib_scale.config import ProblemsConfig, TrialConfig
 
 
 def as_html(policy: Any) -> str:
@@ -22,14 +21,3 @@ def as_html(policy: Any) -> str:
         "trained": f"{policy.epochs} epochs {where}, seed {trial.seed}",
     }
     return str(pd.DataFrame(facts.items()).to_html(header=False, index=False))
-
-
-def check_scale(name: str, trial: TrialConfig, env: EnvConfig) -> None:
-    """Refuse a problem of another number of servers than a policy knows.
-
-    Raises:
-        UserError: its network is fixed to the number that it was trained at.
-    """
-    own, given = trial.env.cluster.num_rows, env.cluster.num_rows
-    if not trial.spec.any_scale and own != given:
-        raise UserError(f"{name}: was trained at {own} servers and knows no other number (got {given})")

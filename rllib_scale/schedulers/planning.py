@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from rllib_scale.config import EnvConfig
-from rllib_scale.errors import UserError
+from rllib_scale.config.schedulers import check_planned
 from rllib_scale.observation.snapshot import Snapshot
 from rllib_scale.schedulers.dispatcher import Dispatcher
 from rllib_scale.schedulers.list_scheduling import Planner, Timelines, cpop, heft
@@ -89,13 +89,7 @@ class PlanningDispatcher(Dispatcher):
 
     def problem(self, env: EnvConfig) -> EnvConfig:
         """See `Policy.problem`: what is planned is a whole workflow, on servers that stay, one task on each."""
-        for setting, is_set, valid in (
-            ("information.workflows", env.information.workflows == "revealed", "whole"),
-            ("cluster.changes", not env.cluster.changes.none, "none"),
-            ("cluster.tiers.max_concurrent", any(tier.max_concurrent > 1 for tier in env.cluster.tiers), "1"),
-        ):
-            if is_set:
-                raise UserError(f"{self.name} plans workflows as a whole: {setting} is set; valid for it: {valid}")
+        check_planned(self.name, env)
         return env
 
     def reset(self, seeds: list[tuple[int, int]]) -> None:

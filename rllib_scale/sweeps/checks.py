@@ -6,13 +6,17 @@ import importlib.util
 from collections.abc import Iterable
 from typing import Any
 
-from rllib_scale.config import METHODS, PPO, Imitation, TrialConfig
+from rllib_scale.config import PPO, Imitation, TrialConfig
 from rllib_scale.config.plan import EvaluationUnit, Plan, Trial
-from rllib_scale.config.rounds import without_paper_mode
+from rllib_scale.config.schedulers import PluginSpec, PolicySpec
 from rllib_scale.config.sweep import SweepConfig
 from rllib_scale.errors import UserError, extra
+from rllib_scale.policies.description import check_trusted, trained_in
 from rllib_scale.policies.make import make_policy
+from rllib_scale.sweeps.planning import distinct_of
 from rllib_scale.workloads.generators import check_source
+
+KEY = "evaluation.heuristics"
 
 
 def check_plan(plan: Plan, trust: bool = False) -> None:
@@ -23,8 +27,8 @@ def check_plan(plan: Plan, trust: bool = False) -> None:
         trust: import the user code that given policies name.
 
     Raises:
-        UserError: a package of an extra is missing; a scheduler cannot play its problem; no workload can be drawn; an
-            episode would be too long; or a policy, an encoder or a reward that a training names does not fit.
+        UserError: a package of an extra is missing; a scheduler cannot be made; no workload can be drawn; an episode
+            would be too long; or a policy, an encoder or a reward that a training names does not fit.
     """
     _check_installed(plan.sweep)
     check_schedulers(plan.units, trust)
@@ -51,28 +55,19 @@ def _check_installed(sweep: SweepConfig) -> None:
 
 
 def check_schedulers(units: Iterable[EvaluationUnit], trust: bool = False) -> None:
-    """Refuse evaluations whose rule, policy or method cannot play their problem; `trust` as for `load_policy`.
-
-    Of a family the first problem stands for all.
+    """Refuse user-defined schedulers that cannot be made, and policies with code that is not trusted.
 
     Raises:
-        UserError: naming the scheduler, the scenario and the setting.
+        UserError: naming the scheduler and the scenario.
     """
-    distinct: dict[Any, EvaluationUnit] = {}
-    for unit in units:
-        problem = (unit.scenario, unit.env.episode.mask) if unit.problem.of_family else id(unit.problem)
-        distinct.setdefault((unit.identity["method"], unit.learned, problem, unit.decision), unit)
-    for unit in distinct.values():
-        if unit.learned:
-            method = unit.identity["method"]
-            if METHODS[method].dispatches and unit.env.costs_time:
-                raise UserError(f"evaluation.scenarios {unit.scenario}: {without_paper_mode(method)}")
-            continue
-        assert unit.spec is not None, "only policies that the sweep trains have no spec"
+    for unit in distinct_of(units):
         try:
-            make_policy(unit.spec, unit.env, unit.decision, trust, "evaluation.heuristics").problem(unit.env)
+            if isinstance(unit.spec, PluginSpec):
+                make_policy(unit.spec, unit.env, unit.decision, trust, KEY).problem(unit.env)
+            if isinstance(unit.spec, PolicySpec):
+                check_trusted(trained_in(unit.spec.folder(KEY)), unit.spec.label, trust)
         except UserError as error:
-            raise UserError(f"evaluation.heuristics, scenario {unit.scenario}: {error}") from None
+            raise UserError(f"{KEY}, scenario {unit.scenario}: {error}") from None
 
 
 def _check_trainings(trials: Iterable[Trial]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -12,10 +13,12 @@ import ray
 from ray.exceptions import OutOfMemoryError, RayError, RayTaskError
 
 from rllib_scale.config.plan import EvaluationUnit
-from rllib_scale.errors import UserError
+from rllib_scale.config.schedulers import PluginSpec, PolicySpec
+from rllib_scale.errors import UserError, counted
 from rllib_scale.evaluation.units import evaluate_unit, observability_of
 from rllib_scale.results.columns import OBSERVABILITY
 from rllib_scale.results.status import MAX_RESTARTS
+from rllib_scale.sweeps.planning import distinct_of
 from rllib_scale.sweeps.sweep import Sweep
 
 INTERVAL_S = 10.0
@@ -57,6 +60,36 @@ class Evaluations:
     def add_policy(self, name: str) -> None:
         """Add the evaluations of a published policy."""
         self.add(self.sweep.units_of(name))
+
+    def rehearse(self) -> None:
+        """Play an episode of each unfinished policy and user-defined rule on each of its problems, on the nodes.
+
+        An error there is known before anything is trained. A process that dies is none: its evaluation is repeated.
+
+        Raises:
+            UserError: with the error of each that failed.
+        """
+        given = [unit for unit in self.waiting if isinstance(unit.spec, PluginSpec | PolicySpec) or unit.code]
+        task, failed, waiting = self._task.options(num_cpus=1, max_retries=0), [], deque(distinct_of(given))
+        running: dict[Any, EvaluationUnit] = {}
+        if waiting:
+            self.sweep.say(
+                f"playing {counted(len(waiting), 'episode')} of given policies and rules, to see whether they can"
+            )
+        while waiting or running:
+            while waiting and len(running) < MAX_SUBMITTED:
+                unit = waiting.popleft()
+                running[task.remote(replace(unit, episodes=1), self._files(unit), self.trust)] = unit
+            (done, *_), _ = ray.wait([*running], num_returns=1)
+            unit = running.pop(done)
+            try:
+                ray.get(done)
+            except RayTaskError as error:
+                failed.append(f"{_name(unit)}, scenario {unit.scenario}: {_reason(error)}")
+            except RayError:
+                continue
+        if failed:
+            raise UserError("; ".join(failed))
 
     def poll(self) -> None:
         """Start evaluations beside trainings and write the rows of finished ones. Keeps an error for `finish`."""

@@ -8,18 +8,19 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rllib_scale.config import EnvConfig, MaskMode, TrialConfig, TrialResources, digest, family
+from rllib_scale.config import METHODS, EnvConfig, MaskMode, TrialConfig, TrialResources, digest, family
 from rllib_scale.config.base import Model, merged
 from rllib_scale.config.identity import asked_of, changes_of, content_id, in_words, protocol_of
 from rllib_scale.config.pinned import without_places
 from rllib_scale.config.plan import Asked, EvaluationUnit, Plan, Problem, Trial, rule_identity
-from rllib_scale.config.rounds import in_own_rounds
-from rllib_scale.config.schedulers import parse_scheduler
+from rllib_scale.config.rounds import in_own_rounds, without_paper_mode
+from rllib_scale.config.schedulers import HEURISTICS, PolicySpec, RuleSpec, check_planned, parse_scheduler
 from rllib_scale.config.search import check_acts, integers_of, points
 from rllib_scale.config.sweep import TRAIN_SCENARIO, TRIAL_SECTIONS, Overrides, SweepConfig, nested, over
 from rllib_scale.config.trial import Sections
 from rllib_scale.config.yaml_files import build_model
 from rllib_scale.errors import UserError
+from rllib_scale.policies.description import as_played, trained_in
 from rllib_scale.workloads.family import fixed_problems, fixed_seed
 
 
@@ -32,7 +33,7 @@ def make_plan(sweep: SweepConfig, source: str) -> Plan:
 
     Raises:
         UserError: a value is not valid at its path, two points of the grid are the same training, a scenario cannot be
-            scaled to a number of servers, or a policy that reserves servers would be evaluated in the paper's mode.
+            scaled to a number of servers, or a rule or a policy cannot play its problem.
     """
     grid = _Grid(sweep, source)
     planned = grid.trials()
@@ -41,6 +42,7 @@ def make_plan(sweep: SweepConfig, source: str) -> Plan:
     units: dict[str, EvaluationUnit] = {}
     for unit in itertools.chain(_rule_units(sweep, grid.problems(), problems), _policy_units(sweep, planned, problems)):
         units.setdefault(unit.key, unit)
+    _check_played(units.values())
     return Plan(sweep, tuple(trial for trial, _ in planned), tuple(units.values()))
 
 
@@ -80,8 +82,8 @@ class _Grid:
                 config = self._trial(method, seed, (*point, *drawn.items()), population)
                 base = base or config
                 trial = Trial(config, base, varied)
-                of_points[at].add(config.trial_id)
-                found.setdefault(config.trial_id, (trial, self._own((*point, *drawn.items()))))
+                of_points[at].add(trial.planned_id)
+                found.setdefault(trial.planned_id, (trial, self._own((*point, *drawn.items()))))
         self._refuse_equal(grid, of_points)
         return list(found.values())
 
@@ -230,6 +232,41 @@ class _Problems:
 
     def _masks(self, env: EnvConfig) -> tuple[MaskMode, ...]:
         return self.sweep.evaluation.masks or (env.episode.mask,)
+
+
+def _check_played(units: Iterable[EvaluationUnit]) -> None:
+    """Refuse evaluations of rules, policies and methods that cannot play their problem, from their specs alone.
+
+    What user code does shows when it plays: see `rllib_scale.sweeps.evaluations.Evaluations.rehearse`.
+
+    Raises:
+        UserError: naming the scheduler, the scenario and the setting.
+    """
+    policies: dict[str, TrialConfig] = {}
+    for unit in distinct_of(units):
+        method, spec = str(unit.identity["method"]), unit.spec
+        if spec is None:
+            if METHODS[method].dispatches and unit.env.costs_time:
+                raise UserError(f"evaluation.scenarios {unit.scenario}: {without_paper_mode(method)}")
+            continue
+        try:
+            if isinstance(spec, RuleSpec) and HEURISTICS[spec.name].plans:
+                check_planned(method, unit.env)
+            if isinstance(spec, PolicySpec):
+                if unit.scheduler not in policies:
+                    policies[unit.scheduler] = trained_in(spec.folder("evaluation.heuristics"))
+                as_played(method, policies[unit.scheduler], unit.env)
+        except UserError as error:
+            raise UserError(f"evaluation.heuristics, scenario {unit.scenario}: {error}") from None
+
+
+def distinct_of(units: Iterable[EvaluationUnit]) -> list[EvaluationUnit]:
+    """One evaluation of each scheduler or method on each problem; of a family the first problem stands for all."""
+    found: dict[Any, EvaluationUnit] = {}
+    for unit in units:
+        problem = (unit.scenario, unit.env.episode.mask) if unit.problem.of_family else id(unit.problem)
+        found.setdefault((unit.identity["method"], unit.learned, problem, unit.decision), unit)
+    return list(found.values())
 
 
 def _rule_units(sweep: SweepConfig, owns: Iterable[_Own], problems: _Problems) -> Iterator[EvaluationUnit]:

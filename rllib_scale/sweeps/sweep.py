@@ -250,7 +250,7 @@ class Sweep:
         self.close()
 
     def _write_policy(self, name: str, files: Mapping[str, bytes]) -> None:
-        for file in reversed(POLICY_FILES):  # the description last
+        for file in POLICY_FILES:
             (self.home / "policies" / name / file).write(files[file])
 
     def _training_columns(self, trained: Trial) -> dict[str, Any]:

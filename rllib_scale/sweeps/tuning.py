@@ -42,7 +42,7 @@ def train(
         evaluations: receives each policy as it is published.
 
     Raises:
-        UserError: checkpoints are not trusted or of another version; or the results folder is gone.
+        UserError: checkpoints are not trusted or of another version; the results folder is gone; or see `rehearse`.
         OSError: the disk of the checkpoints is full.
     """
     checkpoints = newest_checkpoints(sweep.tune_folder)
@@ -67,6 +67,7 @@ def train(
     check_formats(resumed.values())
     if not pending:
         return []
+    evaluations.rehearse()
     with patch.dict(os.environ):  # Tune reads settings from it and MLflow writes its server to it
         errors = _fit(sweep, pending, resumed, at_once, evaluations)
     unpublished = [trial for trial in pending if not sweep.is_finished(trial)]  # most are published as they end

@@ -1,5 +1,7 @@
 """A sweep of rules alone: nothing is trained, and the problems of its grid are all played."""
 
+import subprocess
+import sys
 from itertools import product
 from pathlib import Path
 
@@ -12,11 +14,11 @@ from rllib_scale.config.sweep import SweepConfig
 from rllib_scale.errors import UserError
 from rllib_scale.evaluation.play import evaluate
 from rllib_scale.evaluation.units import evaluate_unit, observability_of
+from rllib_scale.files import write_json
 from rllib_scale.loading import sweep_from
 from rllib_scale.policies.policy import load_policy, policy_files, save_policy
-from rllib_scale.sweeps.checks import check_schedulers
 from rllib_scale.sweeps.planning import make_plan
-from sweep_runs import episodes, succeed
+from sweep_runs import episodes, refused, succeed
 
 RULES = {
     "name": "rules",
@@ -67,7 +69,6 @@ def test_a_policy_is_evaluated_beside_rules_and_known_by_its_content(tmp_path: P
     rule, price, mine = make_plan(sweep, "test").units
     assert [unit.identity["method"] for unit in (rule, price, mine)] == ["fastest-idle", "zoo:context-price", "mine"]
     assert (observability_of(price), observability_of(mine)) == ("clairvoyant", "waiting tasks")
-    check_schedulers([rule, price, mine])
     (tmp_path / "elsewhere").mkdir()
     moved = folder.rename(tmp_path / "elsewhere" / "mine")
     assert make_plan(with_policies(str(moved)), "test").units[0].key == mine.key
@@ -83,14 +84,44 @@ def test_a_policy_that_does_not_fit_is_refused_in_one_line(tmp_path: Path) -> No
     for heuristic, scenario, part in (
         (f"{tmp_path}/mlp", "steady-0.7", "was trained at 16 servers and knows no other number (got 4)"),
         ("zoo:context-price", "paper", "valid: mask feasible"),
+        ("heft", "spot", "cluster.changes is set; valid for it: none"),
     ):
         with pytest.raises(UserError) as error:
-            check_schedulers(make_plan(with_policies(heuristic, scenario=scenario), "test").units)
+            make_plan(with_policies(heuristic, scenario=scenario), "test")
         assert str(error.value).startswith(f"evaluation.heuristics, scenario {scenario}: ")
         assert part in str(error.value)
-    check_schedulers(make_plan(with_policies(f"{tmp_path}/mlp", scale=16), "test").units)
+    make_plan(with_policies(f"{tmp_path}/mlp", scale=16), "test")
     save_policy(tmp_path / "other" / "mlp", random_network(method="ppo"), trial, epochs=1)
     with pytest.raises(UserError, match="two schedulers are named mlp"):
         with_policies(f"{tmp_path}/mlp", f"{tmp_path}/other/mlp")
     with pytest.raises(UserError, match="no file"):
         with_policies(f"{tmp_path}/none")
+
+
+def test_a_plan_is_checked_without_building_a_policy() -> None:
+    code = f"""
+import sys
+from rllib_scale.loading import sweep_from
+from rllib_scale.sweeps.checks import check_plan
+from rllib_scale.sweeps.planning import make_plan
+plan = make_plan(sweep_from({RULES | {"scenario": "steady-0.7", "methods": ["scale"]}!r}, "x"), "x")
+plan = make_plan(sweep_from({RULES | {"evaluation": {"heuristics": ["zoo:scale", "heft"]}}!r}, "x"), "x")
+check_plan(plan)
+assert "torch" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=300)
+
+
+def test_what_fails_when_it_plays_is_known_before_anything_is_trained(local_ray: None, tmp_path: Path) -> None:
+    save_policy(tmp_path / "torn", random_network(), TrialConfig(), epochs=1)
+    weights = tmp_path / "torn" / "policy.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1])
+    heuristics = ["fastest-idle", "zoo:scale", str(tmp_path / "torn")]
+    evaluation = {"scales": [4], "episodes": 2, "heuristics": heuristics, "scenarios": ["paper", "steady-0.5"]}
+    content = {"name": "x", "methods": ["scale"], "training": {"epochs": 2}, "evaluation": evaluation}
+    write_json(tmp_path / "x.yaml", content)
+    line = refused("sweep", tmp_path / "x.yaml", "--results", tmp_path / "out")
+    for scenario in ("paper", "steady-0.5"):
+        assert f"torn, scenario {scenario}: torn: policy.safetensors is damaged" in line
+    assert "zoo:scale," not in line
+    assert not (tmp_path / "out" / "trials").exists()

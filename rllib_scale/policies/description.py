@@ -1,0 +1,120 @@
+"""What an exported policy says of itself in policy.json, and what it can play. Imports no torch and no numba."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from rllib_scale import __version__
+from rllib_scale.config import EnvConfig, TrialConfig
+from rllib_scale.config.identity import IDENTITY_FORMAT
+from rllib_scale.config.rounds import in_own_rounds, without_paper_mode
+from rllib_scale.config.yaml_files import build_model
+from rllib_scale.errors import UserError
+from rllib_scale.plugins import unpinned
+
+FORMAT = "rllib-scale-policy"
+DESCRIPTION = "policy.json"
+
+
+def facts(trial: TrialConfig) -> dict[str, Any]:
+    """What a description says of a training, without what became of it."""
+    return {
+        "format": FORMAT,
+        "version": IDENTITY_FORMAT,
+        "method": trial.method,
+        "seed": trial.seed,
+        "trial_id": trial.trial_id,
+        "feature_set": trial.env.observation.feature_set,
+        "train_servers": trial.env.cluster.num_servers,
+        "trial": trial.model_dump(mode="json", exclude_defaults=True),
+    }
+
+
+def described(content: bytes, source: str) -> tuple[TrialConfig, dict[str, Any]]:
+    """What trained a policy, and its whole description; `source` names the policy in errors.
+
+    Raises:
+        UserError: the description is not readable, of another version, or contradicts itself.
+    """
+    description = _read(content, f"{source}: {DESCRIPTION}")
+    trial = build_model(TrialConfig, description.get("trial"), f"{source}: {DESCRIPTION}: trial")
+    for key, value in facts(trial).items():
+        if key != "trial" and description.get(key) != value:
+            raise UserError(f"{source}: {DESCRIPTION}: {key} is {description.get(key)!r}, its trial says {value!r}")
+    if not isinstance(epochs := description.get("epochs"), int):
+        raise UserError(f"{source}: {DESCRIPTION}: epochs must be an integer (got {epochs!r})")
+    return trial, description
+
+
+def trained_in(folder: Path) -> TrialConfig:
+    """What trained the policy in a folder.
+
+    Raises:
+        UserError: see `described`, or it cannot be read.
+    """
+    try:
+        content = (folder / DESCRIPTION).read_bytes()
+    except OSError as error:
+        raise UserError(f"{folder}: not a whole policy folder: {DESCRIPTION} ({error.strerror})") from None
+    return described(content, str(folder))[0]
+
+
+def check_trusted(trial: TrialConfig, source: str, trust: bool | str | None) -> None:
+    """Refuse to import the encoder that a policy names, unless any is trusted or this pinned name.
+
+    Raises:
+        UserError: without trust.
+    """
+    if trial.encoder is not None and trust not in (True, trial.encoder):
+        raise UserError(
+            f"{source}: {DESCRIPTION}: names code to import, {unpinned(trial.encoder)}; if you know where it comes "
+            "from, say --trust (in Python trust=True)"
+        )
+
+
+def as_played(name: str, trial: TrialConfig, env: EnvConfig) -> EnvConfig:
+    """The problem `env` as the policy of a training plays it: one that reserves has decision rounds of its own.
+
+    Raises:
+        UserError: its network is fixed to another number of servers; or it decides for all waiting tasks, and in `env`
+            an answer that starts none costs time.
+    """
+    own, given = trial.env.cluster.num_rows, env.cluster.num_rows
+    if not trial.spec.any_scale and own != given:
+        raise UserError(f"{name}: was trained at {own} servers and knows no other number (got {given})")
+    if not trial.spec.dispatches:
+        return in_own_rounds(name, trial.env, env)
+    if env.costs_time and trial.method != "adaptive-price":  # it plays any problem, as the rule does
+        raise UserError(without_paper_mode(name))
+    return env
+
+
+def _read(content: bytes, source: str) -> dict[str, Any]:
+    try:
+        description = json.loads(content)
+    except (ValueError, RecursionError):
+        raise UserError(f"{source}: not readable as JSON") from None
+    if not isinstance(description, dict) or description.get("format") != FORMAT:
+        raise UserError(f"{source}: not a policy of this program (format {FORMAT!r} is missing)")
+    if description.get("version") != IDENTITY_FORMAT:
+        raise UserError(
+            f"{source}: policy of version {description.get('version')!r}, and this rllib-scale {__version__} reads "
+            f"{IDENTITY_FORMAT}; train it again, or use the rllib-scale that wrote it"
+        )
+    known = {
+        "format",
+        "version",
+        "method",
+        "seed",
+        "trial_id",
+        "feature_set",
+        "train_servers",
+        "trial",
+        "epochs",
+        "sha256",
+    }
+    if unknown := sorted(set(description) - known):
+        raise UserError(f"{source}: unknown key {unknown[0]!r}; valid: {', '.join(sorted(known))}")
+    return description
