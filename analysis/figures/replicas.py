@@ -32,7 +32,7 @@ def fit_chart(rows: pd.DataFrame, errors: Sequence[dict[str, Any]]) -> Chart:
     return Chart(
         [
             Panel(points, "Each request", "measured latency (s)", "model (s)"),
-            Panel(steps, "Quantiles: thin measured, thick model", "share of requests", "latency (s)", log_y=True),
+            Panel(steps, "Thin: measured, thick: model", "share of requests", "latency (s)", log_y=True),
         ],
         "Median relative error of a request's latency beside each load.",
     )

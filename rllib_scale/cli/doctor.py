@@ -118,7 +118,8 @@ def compile_part(name: str) -> float:
 
         lower_bounds(env, Workload.load("sample:agents"))
     elif name == "replicas":
-        from rllib_scale.evaluation.fleets import Load, play_fleet
+        from rllib_scale.evaluation.fleets import play_fleet
+        from rllib_scale.simulator.replicas.arrivals import Load
         from rllib_scale.simulator.replicas.presets import Replica
         from rllib_scale.simulator.replicas.rules import Rule
         from rllib_scale.simulator.replicas.scripts import requests

@@ -129,7 +129,8 @@ def replicas(
     import pandas as pd
 
     from rllib_scale.config.yaml_files import build_model, parse_override
-    from rllib_scale.evaluation.fleets import Load, play_fleet
+    from rllib_scale.evaluation.fleets import play_fleet
+    from rllib_scale.simulator.replicas.arrivals import Load
     from rllib_scale.simulator.replicas.presets import find_replica
     from rllib_scale.simulator.replicas.rules import parse_rule
     from rllib_scale.simulator.replicas.scripts import read_scripts

@@ -20,9 +20,8 @@ from pydantic import BaseModel, Field
 
 from rllib_scale.config.yaml_files import build_model
 from rllib_scale.errors import UserError, choice_error
-from rllib_scale.evaluation.fleets import run
 from rllib_scale.simulator.replicas.presets import Replica
-from rllib_scale.simulator.replicas.rules import Rule
+from rllib_scale.simulator.replicas.rules import Rule, run
 from rllib_scale.simulator.replicas.scripts import requests
 from rllib_scale.simulator.replicas.state import START, new_fleet
 from rllib_scale.workloads.formats.base import Progress

@@ -7,7 +7,7 @@ memory for contexts, or where its session is active already (as ThunderAgent). A
 from __future__ import annotations
 
 from types import MappingProxyType
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,9 +18,9 @@ from rllib_scale.config.base import Model, NonNegative
 from rllib_scale.config.yaml_files import build_model
 from rllib_scale.errors import UserError, choice_error
 from rllib_scale.simulator.replicas.caches import found
-from rllib_scale.simulator.replicas.loop import answer, fits, next_offer
+from rllib_scale.simulator.replicas.loop import FULL, answer, fits, next_offer
 from rllib_scale.simulator.replicas.service import duration
-from rllib_scale.simulator.replicas.state import NONE, RUNNING
+from rllib_scale.simulator.replicas.state import NONE, RUNNING, Fleet, grown
 from rllib_scale.workloads.random_numbers import integer
 
 RANDOM, LEAST, TWO, STICKY, AFFINITY, LMETRIC, WEIGHTED = range(7)
@@ -170,3 +170,15 @@ def play(fleet, until_s, rule, rng, ended):  # type: ignore[no-untyped-def]
         if index < 0:
             return index
         answer(fleet, index, choose(fleet, index, rule, rng))
+
+
+def run(fleet: Fleet, until_s: float, rule: Rule, rng: NDArray[np.uint64], parts: list[NDArray[Any]]) -> Fleet:
+    """Play until a time, and append the records of completed calls to `parts`."""
+    ended, values = np.zeros(fleet.batch.shape[1], np.int64), rule.values()
+    while True:
+        state = play(fleet, until_s, values, rng, ended)
+        parts.append(fleet.records[: fleet.now[0]["records"]].copy())
+        fleet.now["records"] = 0
+        if state != FULL:
+            return fleet
+        fleet = grown(fleet)

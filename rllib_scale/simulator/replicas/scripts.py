@@ -82,6 +82,30 @@ def requests(prompt: ArrayLike, output: ArrayLike, prefix_tokens: int = 0) -> Sc
     return joined([(tasks[i : i + 1], [[]]) for i in range(len(tasks))])
 
 
+def drawn_scripts(count: int = 200, seed: int = 0) -> Scripts:
+    """Sessions like those of coding agents, for trials without a recording.
+
+    Numbers of calls, gaps and tokens have about the medians of public sessions [kv-cache-tester]; their shapes are
+    assumed.
+    """
+    rng, scripts = np.random.default_rng(seed), list[tuple[NDArray[Any], list[list[int]]]]()
+    for _ in range(count):
+        calls = 1 + int(rng.geometric(1 / 45))
+        tasks = np.zeros(calls, TASK)
+        output, new = np.exp(rng.normal(5.3, 1.0, calls)), np.exp(rng.normal(7.0, 1.2, calls))
+        starts_turn = rng.random(calls) < 1 / 6
+        tasks["output"] = 1 + np.minimum(output, 8000)
+        tasks["prompt"] = 17_000 + np.cumsum(np.minimum(new, 20_000)) + np.cumsum(tasks["output"]) - tasks["output"]
+        tasks["reusable"][1:] = tasks["prompt"][:-1] + tasks["output"][:-1]
+        tasks["prefix"], tasks["prefix_tokens"] = 0, 15_000
+        tasks["turn"], tasks["needs"] = np.cumsum(starts_turn), np.arange(calls) > 0
+        tasks["gap_s"] = np.where(starts_turn, 60.0, np.exp(rng.normal(2.2, 1.0, calls)))
+        tasks["release_s"] = np.where(starts_turn, np.cumsum(tasks["gap_s"] + 10.0), -1.0)
+        tasks["gap_s"][0] = tasks["release_s"][0] = 0.0
+        scripts.append((tasks, [[number + 1] for number in range(calls - 1)] + [[]]))
+    return joined(scripts)
+
+
 def read_scripts(sources: Sequence[Path], caps: Caps | None = None, progress: Progress | None = None) -> Scripts:
     """Scripts of sessions as kv-cache-tester publishes them.
 

@@ -1,0 +1,188 @@
+"""Which rule belongs in front of replicas of a language model under sessions of coding agents.
+
+    python analysis/studies/replicas/study.py SESSIONS    # plays, and writes rows.parquet
+    python analysis/studies/replicas/study.py             # prints the tables of README.md and draws its figure
+
+SESSIONS: recorded sessions in the format of kv-cache-tester. No coefficient and no rule was fitted to them.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from scipy import stats
+
+from rllib_scale.evaluation.fleets import play_fleet
+from rllib_scale.simulator.replicas.arrivals import Load
+from rllib_scale.simulator.replicas.presets import PRESETS, Replica
+from rllib_scale.simulator.replicas.rules import parse_rule
+from rllib_scale.simulator.replicas.scripts import read_scripts
+
+HERE = Path(__file__).parent
+ROWS = HERE / "rows.parquet"
+POD = PRESETS["2xh100/30b-a3b"]
+SLOW = POD.model_copy(
+    update={
+        **{name: 1.6 * getattr(POD, name) for name in ("step_s", "call_s", "context_s")},
+        **{name: 3 * getattr(POD, name) for name in ("prefill_s", "attention_s")},
+        "kv_tokens": int(0.6 * POD.kv_tokens),
+    }
+)
+"""Assumed: decode 1.6 times and prefill 3 times as long, .6 of the memory."""
+GATED = ("sticky:gate=1", "lmetric:gate=1")
+RULES = (
+    "random",
+    "least-outstanding",
+    "power-of-two",
+    "weighted-scores",
+    "prefix-affinity",
+    "sticky",
+    "lmetric",
+    *GATED,
+)
+BEST = "lmetric:gate=1"
+PUBLIC = {12: (0.93, 1.00), 16: (0.84, 1.22), 20: (0.56, 1.56), 24: (0.13, 2.33), 32: (0.11, 1.75)}
+"""Sessions per pod -> hit rate without a gate, gain of the gate in output per GPU, as measured on vLLM 0.28 with
+Qwen3-Coder-30B-A3B (github.com/zetxqx/thunderagent-original-verification)."""
+METRICS = [
+    *("turn_mean_s", "turn_p99_s", "call_little_s", "ttft_p95_s", "output_per_gpu_hour", "hit_rate", "working_set"),
+    *("longest_hold_s", "held_calls", "slo_share", "recomputed_share"),
+]
+
+
+def settings() -> Iterator[tuple[str, list[Replica], Load, tuple[str, ...], int]]:
+    """Part, replicas, load, rules and seeds of everything that is played."""
+    for live in PUBLIC:
+        yield "receipt", [POD], Load(sessions=live, duration_s=7200), ("sticky", "sticky:gate=1"), 40
+    for live in (8, 16, 20, 24, 28, 32, 40):
+        yield "closed loop, 8 replicas", [POD] * 8, Load(sessions=live), RULES, 10
+    for live in (16, 24, 32):
+        yield "mixed hardware, 8 replicas", [POD, SLOW] * 4, Load(sessions=live), RULES[1:], 5
+    for rate in (0.004, 0.008, 0.012):
+        yield "open loop, 8 replicas", [POD] * 8, Load(arrivals_per_s=rate), RULES[1:], 5
+    for live in (16, 24):
+        yield "closed loop, 64 replicas", [POD] * 64, Load(sessions=live), ("sticky", "lmetric", *GATED), 3
+    yield "closed loop, 512 replicas", [POD] * 512, Load(sessions=24), ("lmetric", BEST), 1
+
+
+def play(source: Path) -> None:
+    """Play all settings, and write their rows."""
+    scripts, rows = read_scripts([source]), list[dict[str, Any]]()
+    for part, replicas, load, rules, seeds in settings():
+        for rule in rules:
+            for seed in range(seeds):
+                metrics = play_fleet(replicas, scripts, load, parse_rule(rule), seed).metrics
+                at = load.sessions if load.arrivals_per_s is None else load.arrivals_per_s
+                facts = {"part": part, "load": at, "rule": rule, "seed": seed}
+                rows.append(facts | {key: metrics[key] for key in METRICS})
+        print(part, at, flush=True)
+    frame = pd.DataFrame(rows)
+    frame.astype({key: np.float32 for key in METRICS}).to_parquet(ROWS, index=False, compression="zstd")
+
+
+def half_interval(values: pd.Series) -> float:
+    """Half of the 95 % interval of a mean over seeds; NaN for fewer than three."""
+    if len(values) < 3:
+        return np.nan
+    return float(stats.t.ppf(0.975, len(values) - 1) * values.std(ddof=1) / np.sqrt(len(values)))
+
+
+def mean(values: pd.Series) -> str:
+    """Mean and half of its 95 % interval over seeds."""
+    half = half_interval(values)
+    return f"{values.mean():.2f} ± {half:.2f}" if half == half else f"{values.mean():.2f}"
+
+
+def against(frame: pd.DataFrame, metric: str) -> pd.DataFrame:
+    """100 ln of the ratio to BEST of the same load and seed: mean and half of the 95 % interval."""
+    wide = frame.pivot(index=["load", "seed"], columns="rule", values=metric).astype(float).map(np.log) * 100
+    ratio = wide.sub(wide[BEST], axis=0)
+    grouped = ratio.groupby("load")
+    halves = grouped.agg(half_interval)
+    texts = grouped.mean().map("{:+.0f}".format) + halves.map(lambda half: f" ± {half:.0f}" if half == half else "")
+    return texts.T.reindex([rule for rule in RULES if rule in set(frame["rule"])])
+
+
+def of_pod(receipt: pd.DataFrame, live: int) -> tuple[pd.Series, pd.Series]:
+    """Hit rate without the gate, and gain of the gate in output, of each seed."""
+    of = receipt[receipt["load"] == live].set_index("seed").astype({"hit_rate": float, "output_per_gpu_hour": float})
+    plain, gated = of[of["rule"] == "sticky"], of[of["rule"] != "sticky"]
+    return plain["hit_rate"], gated["output_per_gpu_hour"] / plain["output_per_gpu_hour"]
+
+
+def markdown(table: pd.DataFrame) -> str:
+    """A table of rules and loads."""
+    head = ["rule", *(f"{column:g}" for column in table.columns)]
+    lines = [[str(rule), *map(str, row)] for rule, row in zip(table.index, table.to_numpy(), strict=True)]
+    return "\n".join("| " + " | ".join(line) + " |" for line in (head, ["---"] * len(head), *lines))
+
+
+def show(rows: pd.DataFrame) -> None:
+    """Print the tables."""
+    receipt = rows[rows["part"] == "receipt"]
+    print("| sessions per pod | hit rate, measured | played | gain of the gate, measured | played |")
+    print("|---|---|---|---|---|")
+    for live, (hit, gain) in PUBLIC.items():
+        hits, gains = of_pod(receipt, live)
+        print(f"| {live} | {hit:.2f} | {mean(hits)} | {gain:.2f} | {mean(gains)} |")
+    for part, frame in rows[rows["part"] != "receipt"].groupby("part", sort=False):
+        print(f"\n### {part}\n")
+        values = frame.groupby(["rule", "load"])[["turn_mean_s", "output_per_gpu_hour", "hit_rate"]].mean()
+        texts = values.apply(lambda v: f"{v.iloc[0]:.0f} / {v.iloc[1] / 1000:.0f} / {v.iloc[2]:.2f}", axis=1).unstack()
+        print("Mean time of a turn (s) / thousand output tokens per GPU hour / hit rate:\n")
+        print(markdown(texts.reindex(frame["rule"].unique())), "\n")
+        for metric in ("turn_mean_s", "turn_p99_s", "call_little_s"):
+            print(f"{metric}, 100 ln of the ratio to {BEST}:\n\n{markdown(against(frame, metric))}\n")
+        holds = frame[frame["rule"].isin(GATED)].groupby(["rule", "load"])["longest_hold_s"].mean().unstack()
+        print(f"Longest hold (s):\n\n{markdown(holds.round(0))}")
+
+
+def draw(rows: pd.DataFrame) -> None:
+    """Draw the receipt and the ranking over sessions per replica."""
+    from rllib_scale_analysis.figures.chart import Chart, Marks, Panel
+    from rllib_scale_analysis.figures.draw import draw as drawn
+    from rllib_scale_analysis.figures.draw import save
+    from rllib_scale_analysis.figures.style import MARKERS, VARIANT_COLOURS, Look
+
+    receipt = rows[rows["part"] == "receipt"]
+    measured, played = Look("#222222", "o", "--"), Look(VARIANT_COLOURS[0], "s", "-")
+    hit, gain = [], []
+    for live in PUBLIC:
+        hits, gains = of_pod(receipt, live)
+        hit.append(hits)
+        gain.append(gains)
+    panels = []
+    for title, column, values in (("Hit rate without a gate", 0, hit), ("Gain of the gate in output", 1, gain)):
+        ends = [np.quantile(each, (0.1, 0.9)) for each in values]
+        marks = [Marks([*PUBLIC], [public[column] for public in PUBLIC.values()], measured, "measured on vLLM")]
+        low, high = [end[0] for end in ends], [end[1] for end in ends]
+        means = [each.mean() for each in values]
+        marks.append(Marks([*PUBLIC], means, played, "played: mean, 10 to 90 % of seeds", low, high))
+        panels.append(Panel(marks, title, "sessions per pod"))
+    closed = rows[rows["part"] == "closed loop, 8 replicas"]
+    shown = [rule for rule in RULES if rule not in ("random", "power-of-two")]
+    for title, metric in (
+        ("Mean time of a turn (s)", "turn_mean_s"),
+        ("Output tokens per GPU hour", "output_per_gpu_hour"),
+    ):
+        marks = []
+        for number, rule in enumerate(shown):
+            line = closed[closed["rule"] == rule].groupby("load")[metric].mean()
+            marks.append(
+                Marks(line.index, line.to_numpy(float), Look(VARIANT_COLOURS[number], MARKERS[number], "-"), rule)
+            )
+        panels.append(Panel(marks, title, "sessions per replica"))
+    save(drawn(Chart(panels)), HERE / "replicas.svg")
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        play(Path(sys.argv[1]))
+    table = pd.read_parquet(ROWS)
+    show(table)
+    draw(table)
