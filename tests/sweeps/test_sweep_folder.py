@@ -50,18 +50,22 @@ def opened(folder: Path, **data: Any) -> Sweep:
     return sweep
 
 
-def checkpoint_of(sweep: Sweep, trial: Trial, **more: Any) -> Checkpoint | None:
-    """The checkpoint of a training at its end; its policy has no weights. `more` is in each row of its curve."""
+def checkpoint_of(sweep: Sweep, trial: Trial, epochs: int | None = None, **more: Any) -> Checkpoint | None:
+    """The checkpoint of a training, at its end by default; its policy has no weights.
+
+    `more` is in each row of its curve.
+    """
+    epochs = epochs or trial.config.stop_epochs
     place = sweep.home / "trials" / "run-001" / trial.name / "checkpoint_000000"
     rate = trial.config.algorithm.learning_rate
     rows = [{"epoch": epoch, "episode_return": rate * epoch, "env_steps": epoch, **more} for epoch in (1, 2)]
-    with place.writing() as folder, writing(folder, trial.config.stop_epochs) as content:
+    with place.writing() as folder, writing(folder, epochs) as content:
         write_json(content / "curve.json", rows)
         settings = trial.config.settings()
         for path, value in more.get("settings", {}).items():
             set_path(settings, path, value)
         trained = TrialConfig.model_validate(settings).model_dump(mode="json")
-        described = {"epochs": trial.config.stop_epochs, "trial": trained}
+        described = {"epochs": epochs, "trial": trained}
         write_json(content / "policy" / "policy.json", described)
         (content / "policy" / "policy.safetensors").touch()
     return newest_in(place)
@@ -159,6 +163,24 @@ def test_finished_trainings_of_other_results_are_reused(tmp_path: Path) -> None:
             assert [sweep.is_finished(trial) for trial in sweep.trials] == [True, False]
             assert training(home)["epoch"].tolist() == [1, 2]
             assert [sweep.is_finished(trial) for trial in planned(home, seeds=[2, 3], **one).trials] == [True, False]
+
+
+def test_a_training_before_its_end_is_not_published_and_a_stopped_one_is_not_reused_as_a_whole_one(
+    tmp_path: Path,
+) -> None:
+    one = {"methods": ["scale"], "training": {"epochs": 2}}
+    sweep = planned(tmp_path / "one", **one)
+    (trial,) = sweep.trials
+    early = checkpoint_of(sweep, trial, epochs=1)
+    assert not sweep.publish(trial, early)
+    assert not sweep.is_finished(trial)
+    assert not (tmp_path / "one" / "policies").exists()
+    sweep.note_stop(trial.name, 1)  # by ASHA
+    assert sweep.publish(trial, early)
+    sweep.close()
+    other = planned(tmp_path / "other", **one)
+    assert other.reuse([sweep.home]) == 0
+    assert not other.is_finished(trial)
 
 
 @pytest.mark.parametrize(
