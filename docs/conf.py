@@ -37,7 +37,8 @@ API = {
         "Workloads, episodes, results",
         (
             *("rllib_scale.workloads.model", "rllib_scale.evaluation.play", "rllib_scale.simulator.backend"),
-            *("rllib_scale.observation.snapshot", "rllib_scale.observation.backend", "rllib_scale.envs.gantt"),
+            *("rllib_scale.simulator.event_engine", "rllib_scale.observation.snapshot"),
+            *("rllib_scale.observation.answers", "rllib_scale.envs.gantt"),
             *(f"rllib_scale_analysis{name}" for name in ("", ".tables.comparisons", ".stats.summaries")),
         ),
     ),

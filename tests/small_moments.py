@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from rllib_scale.config import ClusterConfig, EnvConfig, EpisodeConfig, ObservationConfig, TierConfig, WorkloadConfig
-from rllib_scale.observation.backend import Answer
+from rllib_scale.observation.answers import Answer
 from rllib_scale.observation.snapshot import Snapshot
 from rllib_scale.simulator.backend import SimulatedBackend
 from rllib_scale.workloads.model import Workload

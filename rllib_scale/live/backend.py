@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import math
 import os
 import queue
@@ -18,11 +19,11 @@ from ray.exceptions import ActorUnschedulableError, ObjectLostError, RayActorErr
 from rllib_scale.config import EnvConfig
 from rllib_scale.errors import UserError
 from rllib_scale.live.flows import Flow
-from rllib_scale.live.ledger import Attempt, Ledger
 from rllib_scale.live.servers import Call, Servers, alive
+from rllib_scale.live.stats import Exporter, LiveStats, stats_of
 from rllib_scale.live.worker import Report
-from rllib_scale.observation.backend import Answer
-from rllib_scale.observation.snapshot import Snapshot
+from rllib_scale.simulator.event_engine import Attempt, EventEngine
+from rllib_scale.workloads.fitting import fits
 
 RESTARTS = 5
 """How often in a row a server whose node is there is started anew before it is given up."""
@@ -40,6 +41,7 @@ class Ended(NamedTuple):
 
     flow: Flow
     task: int  # -1: the workflow has failed
+    is_last: bool  # whether the workflow has ended
     output: Any  # a reference
     error: BaseException | None
 
@@ -53,10 +55,10 @@ class Output(NamedTuple):
 
 
 class RayBackend:
-    """A live cluster, played as any `Backend` is.
+    """A live cluster: it tells an engine what happens, and carries out what starts there.
 
-    The clock stands still while a round is answered, as it does in the simulator; what happens meanwhile is found at
-    the next `wait`. One thread waits and applies; `submit`, `give_up` and `close` may be called from any.
+    The clock stands still while a round is answered, as it does in the simulator; what happens meanwhile is found by
+    the next `more`. One thread plays; `submit`, `give_up` and `close` may be called from any.
 
     A server that dies leaves; its tasks wait anew, and it joins again once it is started on its node, if that is there.
     An input that was lost with it is made again by the task that made it. A task that raises is run again up to
@@ -72,6 +74,7 @@ class RayBackend:
         accepts: whether workflows may come at any time, until `close`; else the end is when all that came have ended.
             Such a backend may live long, and keeps nothing of what has ended.
         horizon_s: end of the episode [s]; inf: when all is done.
+        name: tag of its metrics in Ray.
 
     Raises:
         UserError: the problem has something that a live cluster has not.
@@ -87,12 +90,19 @@ class RayBackend:
         listener: Callable[[Ended], None] = lambda ended: None,
         accepts: bool = False,
         horizon_s: float = math.inf,
+        name: str = "cluster",
     ) -> None:
         check_live(env)
         os.environ.setdefault("RAY_IGNORE_UNHANDLED_ERRORS", "1")  # of outputs nobody asks for; reports tell of them
-        self.ledger, self.work = Ledger(env, keeps_ended=not accepts), work
+        self.engine, self.work = EventEngine(env, self._call, keeps_ended=not accepts), work
+        self.flows: dict[int, Flow] = {}  # that are to arrive or under way
+        self.pending: list[tuple[float, int]] = []  # heap of those to arrive: when, number
+        self.guard = "none"  # of stats.GUARDS
+        self.num_ended = self.num_dropped = 0  # tasks
+        self._exporter, self._has_news = Exporter(name), True
+        self.tell: Callable[[str, Any, float], None] = lambda what, about, now: None  # a guard, what happens
         self.time_scale, self.retries = time_scale, retries
-        self.horizon_s, self.now = horizon_s, 0.0
+        self.horizon_s = horizon_s
         self.overheads_s: list[float] = []  # of each ended attempt, beyond the time that its call took [s]
         self.failed: dict[int, BaseException] = {}  # workflows that were given up, and why
         self.outputs: dict[tuple[int, int], Output] = {}
@@ -101,52 +111,67 @@ class RayBackend:
         self.deadlines: dict[Hashable, tuple[float, Event]] = {}  # attempt or server -> monotonic time, what then
         self._calls: set[Future[Report]] = set()  # whose end Ray is to tell
         self._opened = 0.0  # when the round began
-        self._tries = [0] * self.ledger.num_servers
-        self._lives = [0] * self.ledger.num_servers
+        self._memory_gb = [tier.memory_gb for tier in env.cluster.tiers for _ in range(tier.count)]
+        self._tries = [0] * len(self._memory_gb)
+        self._lives = [0] * len(self._memory_gb)
         self._coming: set[int] = set()  # servers that are being started
         self.servers = Servers(env.cluster, nodes)
         try:
-            ray.get([self.servers.ready(server) for server in range(self.ledger.num_servers)])
+            ray.get([self.servers.ready(server) for server in range(len(self._memory_gb))])
         except RayError as error:
             raise UserError(f"a server could not be started on its Ray node: {str(error).splitlines()[0]}") from None
         self._start = time.monotonic()
 
-    # ------------------------------------------------------------------ the protocol
+    # ------------------------------------------------------------------ the engine
 
-    def wait(self) -> Snapshot | None:
-        """See `Backend.wait`."""
-        ledger = self.ledger
-        ledger.close_round()
-        if not ledger.runs and not self._coming and ledger.next_timer_s == math.inf:
-            started = ledger.start_any(self.now)
-            if started is not None:
-                self._call(started)
-        while self._accepts or ledger.flows or ledger.pending or not self._events.empty():
+    @property
+    def now(self) -> float:
+        """Time of the engine, since the start [s of the problem]."""
+        return self.engine.now
+
+    def more(self) -> bool:
+        """Wait until something has happened, and tell the engine; False: nothing will any more."""
+        engine = self.engine
+        if not engine.attempts and not self._coming and self._next_timer_s == math.inf:
+            engine.start_any()
+        while self._accepts or self.flows or not self._events.empty():
             events = self._collect()
             self._opened = time.monotonic()
-            self.now = min(self.clock(), self.horizon_s)
-            if self.now >= self.horizon_s:
-                return None
+            now = min(self.clock(), self.horizon_s)
+            is_due = engine.advance(now)
+            if now >= self.horizon_s:
+                return False
             for event in events:
                 event()
-            if ledger.ring(self.now) or events:
+            if self._arrive() or is_due or events:
+                self._has_news = True
                 self._give_up_what_is_hopeless()
-                if ledger.waits:
-                    return ledger.snapshot(self.now)
-        return None
+                return True
+        return False
 
-    def snapshot(self) -> Snapshot:
-        """See `Backend.snapshot`; within a round no time passes."""
-        return self.ledger.snapshot(self.now)
+    @property
+    def _next_timer_s(self) -> float:
+        return min(self.engine.next_release_s, self.pending[0][0] if self.pending else math.inf)
 
-    def apply(self, answer: Answer) -> str:
-        """See `Backend.apply`; a running task cannot be stopped for another."""
-        outcome, started = self.ledger.answer(*answer, self.now)
-        if started is not None:
-            self._call(started)
-        return outcome
+    def expect(self, flow: Flow) -> None:
+        """A workflow will arrive at its time; by the thread that plays."""
+        self.flows[flow.number] = flow
+        heapq.heappush(self.pending, (flow.arrival_s, flow.number))
+        self.tell("expect", flow, flow.arrival_s)
+
+    def _arrive(self) -> bool:
+        """What is due arrives; whether anything was."""
+        before = len(self.pending)
+        while self.pending and self.pending[0][0] <= self.now:
+            flow = self.flows[heapq.heappop(self.pending)[1]]
+            self.engine.arrive(flow.number, flow.arrival_s, flow.demands, flow.edges)
+        return len(self.pending) < before
 
     # ------------------------------------------------------------------ from other threads
+
+    def stats(self) -> LiveStats:
+        """What it is doing."""
+        return stats_of(self.engine, self.num_ended, self.num_dropped, 0, self.guard)
 
     def clock(self) -> float:
         """Time since the start [s of the problem]."""
@@ -154,7 +179,7 @@ class RayBackend:
 
     def submit(self, flow: Flow) -> None:
         """A workflow is to be played; its number is that of no other one."""
-        self._events.put(partial(self.ledger.expect, flow))
+        self._events.put(partial(self.expect, flow))
 
     def give_up(self, flow: Flow, error: BaseException) -> None:
         """Stop a workflow, if it has not ended."""
@@ -176,8 +201,12 @@ class RayBackend:
     def _collect(self) -> list[Event]:
         """Wait until something has happened or is due; returns what has happened, in order."""
         events: list[Event] = []
-        until = self._start + min(self.ledger.next_timer_s, self.horizon_s) * self.time_scale
+        if self._has_news and time.monotonic() >= self._exporter.due_s:
+            self._exporter.show(self.stats())
+            self._has_news = False
+        until = self._start + min(self._next_timer_s, self.horizon_s) * self.time_scale
         until = min([until, *(when for when, _ in self.deadlines.values())])
+        until = min(until, self._exporter.due_s) if self._has_news else until
         with suppress(queue.Empty):
             # With a limit: a thread that waits without one takes no Ctrl-C.
             events.append(self._events.get(timeout=min(max(0.0, until - time.monotonic()), 3600.0)))
@@ -204,7 +233,7 @@ class RayBackend:
         future.add_done_callback(ended)
 
     def _call(self, attempt: Attempt) -> None:
-        flow, life, began = attempt.flow, self._lives[attempt.server], self._opened
+        flow, life, began = self.flows[attempt.workflow], self._lives[attempt.server], self._opened
         inputs = [self.outputs[flow.number, before].reference for before in flow.predecessors[attempt.task]]
         call: Call = Call(None)
         output: Any = None
@@ -223,64 +252,71 @@ class RayBackend:
             return
         self._watch(report, ended)
         if call.timeout_s is not None:
-            what = f"workflow {flow.number}, task {attempt.task} did not end within {call.timeout_s:g} s"
+            what = f"workflow {attempt.workflow}, task {attempt.task} did not end within {call.timeout_s:g} s"
             self._after(attempt, call.timeout_s, partial(self._too_long, attempt, TimeoutError(what)))
 
     def _too_long(self, attempt: Attempt, error: TimeoutError) -> None:
-        if self.ledger.is_running(attempt):
-            self.give_up(attempt.flow, error)
+        if self.engine.is_running(attempt):
+            self.give_up(self.flows[attempt.workflow], error)
 
     def _ended(
         self, attempt: Attempt, output: Output, future: Future[Report], took: float, should: float | None
     ) -> None:
         """A call has ended after so many seconds, in which it should have slept for `should`."""
-        ledger, flow = self.ledger, attempt.flow
+        engine = self.engine
         self.deadlines.pop(attempt, None)
-        if attempt.number in ledger.stopping:
-            ledger.released(attempt)
+        if engine.is_stopping(attempt):
+            engine.stopped(attempt)
             return
-        if not ledger.is_running(attempt):
+        if not engine.is_running(attempt):
             return  # it ran on a server that is gone
+        flow = self.flows[attempt.workflow]
         error = future.exception()
         if error is not None:
             self._broken(attempt, error)
             return
         report = future.result()
         if report.error is not None:
-            ledger.fail(attempt, self.now)
+            engine.failed(attempt)
             self._count_failure(attempt, report.error)
             return
-        if ledger.keeps_ended:
+        if engine.keeps_ended:
             self.overheads_s.append(took - (report.seconds if should is None else should))
         self._tries[attempt.server] = 0
-        ledger.complete(attempt, self.now)
+        engine.ended(attempt)
+        self.num_ended += 1
+        is_last = not engine.is_under_way(flow.number)
+        if is_last:
+            del self.flows[flow.number]
+        self.tell("end", (flow, attempt), self.now)
         self.outputs[flow.number, attempt.task] = output
-        self._listener(Ended(flow, attempt.task, output.reference, None))
+        self._listener(Ended(flow, attempt.task, is_last, output.reference, None))
         for at in (attempt.task, *flow.predecessors[attempt.task]):
-            if all(flow.completed[after] for after in flow.successors[at]):
+            if all(engine.has_ended(flow.number, after) for after in flow.successors[at]):
                 self.outputs.pop((flow.number, at), None)  # nobody needs it any more
 
     def _count_failure(self, attempt: Attempt, error: BaseException) -> None:
         """A task failed by itself: after its last retry its workflow is given up."""
-        attempt.flow.attempts[attempt.task] += 1
-        if attempt.flow.attempts[attempt.task] > self.retries:
-            self._drop(attempt.flow, error)
+        flow = self.flows[attempt.workflow]
+        flow.attempts[attempt.task] += 1
+        if flow.attempts[attempt.task] > self.retries:
+            self._drop(flow, error)
 
     def _broken(self, attempt: Attempt, error: BaseException) -> None:
         """A call came to no end: its server is gone, an input was lost, or it could not be unpacked, say."""
         if isinstance(error, SERVER_GONE):
             self._server_died(attempt.server)
             return
-        self.ledger.fail(attempt, self.now)
-        lost = []
+        self.engine.failed(attempt)
+        flow, lost = self.flows[attempt.workflow], []
         if isinstance(error, ObjectLostError):
             nodes = alive()
             for server, node in enumerate(self.servers.node):
-                if self.ledger.there[server] and node not in nodes:
+                if self.engine.is_there(server) and node not in nodes:
                     self._server_died(server)
-            lost = [at for at in attempt.flow.predecessors[attempt.task] if not self._is_there(attempt.flow, at)]
+            lost = [at for at in flow.predecessors[attempt.task] if not self._is_there(flow, at)]
         for before in lost:
-            self._make_again(attempt.flow, before)
+            self._make_again(flow, before)
         if not lost:
             self._count_failure(attempt, error)
 
@@ -291,9 +327,9 @@ class RayBackend:
 
     def _make_again(self, flow: Flow, task: int) -> None:
         """Run a task again whose output is lost, and before it those whose outputs it needs and that are gone, too."""
-        if flow.completed[task]:
+        if self.engine.has_ended(flow.number, task):
             self.outputs.pop((flow.number, task), None)
-            self.ledger.lose(flow, task, self.now)
+            self.engine.lost(flow.number, task)
             for before in flow.predecessors[task]:
                 if not self._is_there(flow, before):
                     self._make_again(flow, before)
@@ -303,7 +339,8 @@ class RayBackend:
     def _server_died(self, server: int) -> None:
         """What ran on it waits anew; it is started again."""
         self._lives[server] += 1
-        self.ledger.leave(server, self.now)
+        self.engine.leave(server)
+        self.tell("leave", server, self.now)
         self._start_anew(server)
 
     def _start_anew(self, server: int) -> None:
@@ -320,36 +357,44 @@ class RayBackend:
             self._after(server, 1.0, partial(self._events.put, partial(self._start_anew, server)))
             return
         self._coming.discard(server)
-        self.ledger.join(server, self.now)
+        self.engine.join(server)
+        self.tell("join", server, self.now)
 
     # ------------------------------------------------------------------ giving up
 
     def _drop(self, flow: Flow, error: BaseException) -> None:
         """Give a workflow up, if it has not ended: stop what runs of it, and tell."""
-        if flow.number not in self.ledger.flows and flow.number not in self.ledger.pending:
+        if self.flows.pop(flow.number, None) is None:
             return
-        for attempt in self.ledger.drop(flow, self.now):
+        is_under_way = self.engine.is_under_way(flow.number)
+        ended = [self.engine.has_ended(flow.number, task) for task in range(len(flow))] if is_under_way else []
+        self.num_dropped += len(flow) - sum(ended)
+        runs = self.engine.give_up(flow.number) if is_under_way else []
+        self.pending = [each for each in self.pending if each[1] != flow.number]
+        heapq.heapify(self.pending)
+        self.tell("drop", flow, self.now)
+        for attempt in runs:
             self.servers.stop(attempt.server, attempt.number)
             self._after(attempt, GRACE_S, partial(self._events.put, partial(self._kill, attempt)))
-        if self.ledger.keeps_ended:
+        if self.engine.keeps_ended:
             self.failed[flow.number] = error
         for task in range(len(flow)):
             self.outputs.pop((flow.number, task), None)
-        self._listener(Ended(flow, -1, None, error))
+        self._listener(Ended(flow, -1, True, None, error))
 
     def _kill(self, attempt: Attempt) -> None:
         """A call that should have ended is ended with its server."""
-        if attempt.number in self.ledger.stopping:
+        if self.engine.is_stopping(attempt):
             self.servers.kill(attempt.server)
             self._server_died(attempt.server)
 
     def _give_up_what_is_hopeless(self) -> None:
         """Workflows with a task that no server is left for."""
-        left = [s for s in range(self.ledger.num_servers) if self.ledger.there[s] or s in self._coming]
-        while (found := self.ledger.hopeless(left)) is not None:
-            flow, task = found
-            need = f"workflow {flow.number}, task {task} needs {flow.memory_gb[task]:g} GB"
-            self._drop(flow, RuntimeError(f"{need}, and no server with so much memory is left"))
+        left = [m for s, m in enumerate(self._memory_gb) if self.engine.is_there(s) or s in self._coming]
+        while not fits((found := self.engine.largest_waiting())[0], max(left, default=-1.0)):
+            memory, workflow, task = found
+            need = f"workflow {workflow}, task {task} needs {memory:g} GB"
+            self._drop(self.flows[workflow], RuntimeError(f"{need}, and no server with so much memory is left"))
 
 
 def check_live(env: EnvConfig) -> None:

@@ -13,7 +13,6 @@ from rllib_scale.config import EnvConfig
 from rllib_scale.live.backend import Ended, RayBackend, check_live
 from rllib_scale.live.flows import Flow
 from rllib_scale.live.guard import Guard, play_guarded
-from rllib_scale.live.metrics import live_metrics
 from rllib_scale.live.surrogates import Surrogates
 from rllib_scale.observation.policy import Policy
 from rllib_scale.workloads.model import Workload
@@ -104,22 +103,22 @@ def execute(
         nonlocal said
         if time.monotonic() - said > SAY_EVERY_S:
             said = time.monotonic()
-            done = workload.num_workflows - len(backend.ledger.pending) - len(backend.ledger.flows)
+            done = workload.num_workflows - len(backend.flows)
             say(f"{done} of {workload.num_workflows} workflows done after {backend.now:.1f} s of the workload")
 
     backend = RayBackend(problem, surrogates, surrogates.time_scale, retries, nodes, progress, horizon_s=horizon_s)
     try:
         for number in range(workload.num_workflows):
-            backend.ledger.expect(Flow.of(workload, number))
+            backend.expect(Flow.of(workload, number))
         play_guarded(player, backend, env, guard, say)
     finally:
         backend.shut_down()
     return LiveRun(
         env=problem,
         workload=workload,
-        schedule=backend.ledger.schedule(),
+        schedule=backend.engine.schedule(),
         end_s=backend.now,
-        metrics=live_metrics(workload, backend.ledger, backend.now),
+        metrics=backend.engine.metrics() | {"episode_return": math.nan},
         overheads_s=np.array(backend.overheads_s),
         failed=backend.failed,
     )

@@ -25,12 +25,9 @@ from rllib_scale.config.schedulers import HEURISTICS
 from rllib_scale.errors import UserError
 from rllib_scale.live.backend import RayBackend
 from rllib_scale.live.flows import Flow
-from rllib_scale.live.ledger import Attempt, Ledger
-from rllib_scale.observation.backend import Answer, BackendBatch, run
-from rllib_scale.observation.live_view import LiveView
 from rllib_scale.observation.policy import Policy
-from rllib_scale.observation.snapshot import Snapshot
 from rllib_scale.policies.make import make_policy
+from rllib_scale.simulator.event_engine import Attempt, EventEngine
 
 LOG = logging.getLogger(__name__)
 STEPS = 10
@@ -68,7 +65,7 @@ def play_guarded(
     guard: Guard | None,
     say: Callable[[str], None] = LOG.warning,
 ) -> None:
-    """Let a policy decide as `observation.backend.run` does, until its guard takes over, where it has one.
+    """Let a policy decide as `EventEngine.play` does, until its guard takes over, where it has one.
 
     Args:
         policy: was `reset` for one environment.
@@ -77,41 +74,42 @@ def play_guarded(
         guard: who takes over, and when.
         say: receives a line when it does.
     """
+    engine = backend.engine
     if guard is None:
-        run(policy, backend, policy.problem(env))
+        engine.play(policy, backend.more)
         return
-    rule, ledger = guard.rule(env), backend.ledger
-    shadow = _Shadow(rule, rule.problem(env), guard, ledger)
-    ledger.tell = shadow.told
-    batch = BackendBatch(backend, policy.problem(env), policy.per_task)
+    rule = guard.rule(env)
+    shadow = _Shadow(rule, rule.problem(env), guard, backend)
+    backend.tell, backend.guard = shadow.told, "watching"
+    engine.begin(policy.per_task, backend.more)
     while not shadow.is_ahead(backend.now):
-        if batch.done[0]:
+        if engine.done[0]:
             return
-        policy.advance(batch)
+        policy.advance(engine)
     say(
         f"{rule.name} takes over from {policy.name} after {backend.now:.1f} s: {guard.window} workflows stayed "
         f"{shadow.ratio:.2f} times as long as they would have with it"
     )
-    ledger.tell, ledger.env = (lambda what, about, now: None), rule.problem(env)
-    writer = LiveView()
-    writer(ledger.snapshot(backend.now))  # the shadow has counted these arrivals
-    run(rule, backend, ledger.env, writer)
+    backend.tell, backend.guard = (lambda what, about, now: None), "took over"
+    engine.change_problem(rule.problem(env))
+    engine.play(rule, backend.more)  # it knows what it has learned in the shadow
 
 
 class _Shadow:
-    """The cluster as it would be under the rule: a backend whose time runs up to that of the live one.
+    """The cluster as it would be under the rule: an engine whose time runs up to that of the live one.
 
     Args:
         rule: decides in it.
         env: the problem as the rule plays it.
         guard: margin and window.
-        live: ledger of the live cluster, which tells what happens there.
+        live: the cluster, which tells what happens there.
     """
 
-    def __init__(self, rule: Policy, env: EnvConfig, guard: Guard, live: Ledger) -> None:
-        self._rule, self._env, self._guard, self._live = rule, env, guard, live
-        self._ledger, self._writer = Ledger(env, keeps_ended=False), LiveView()
-        self._now, self._until = 0.0, 0.0
+    def __init__(self, rule: Policy, env: EnvConfig, guard: Guard, live: RayBackend) -> None:
+        self._rule, self._guard, self._live = rule, guard, live
+        self._engine, self._until = EventEngine(env, keeps_ended=False), 0.0
+        self._flows: dict[int, Flow] = {}  # that have not ended here
+        self._pending: deque[Flow] = deque()  # of those, which are to arrive, in order
         self._looked = -guard.window, 0  # workflows that had arrived and had ended at the last step
         self._took: dict[tuple[int, int], float] = {}  # of tasks that have not ended here: times their estimate
         self._so_far: dict[tuple[int, int], float] = {}  # of those that really run
@@ -120,96 +118,90 @@ class _Shadow:
         self._spent: deque[tuple[float, float]] = deque(maxlen=STEPS + 1)  # on both sides, step by step [s]
         self.ratio = 1.0  # of the stays in the last window
         rule.reset([(0, 0)])
-        for flow in live.pending.values():
-            self.told("expect", flow, 0.0)
+        for _, number in sorted(live.pending):
+            self.told("expect", live.flows[number], 0.0)
 
     def is_ahead(self, now: float) -> bool:
         """Whether the policy has fallen behind; looked at once a step."""
-        counts = self._live.num_arrived, self._live.num_ended
+        live = self._live.engine
+        counts = live.next_number, live.num_ended
         if max(np.subtract(counts, self._looked)) < self._guard.window / STEPS:
             return False
         self._looked = counts
         self._advance(now)
-        self._spent.append((self._live.spent_s(now), self._ledger.spent_s(now)))
+        self._spent.append((live.spent_s(), self._engine.spent_s()))
         ours, theirs = np.subtract(self._spent[-1], self._spent[0])
         if len(self._spent) > STEPS and theirs > 0:
             self.ratio = float(ours / theirs)
         return self.ratio > 1 + self._guard.margin
 
     def told(self, what: str, about: Any, now: float) -> None:
-        """See `Ledger.tell`."""
+        """See `RayBackend.tell`."""
         if what == "expect":
-            demands = (about.compute_gflop, about.memory_gb, about.output_gb, about.delay_s)
-            self._ledger.expect(Flow(about.number, about.arrival_s, np.stack(demands, axis=1), about.edges))
+            self._flows[about.number] = about
+            self._pending.append(about)
         elif what == "end":
-            self._learn(about, now)
+            flow, attempt = about
+            self._learn(flow, attempt, now)
         elif what == "drop":
             self._advance(now)
-            if (flow := self._flow(about.number)) is not None:
-                for attempt in self._ledger.drop(flow, now):
-                    self._ledger.released(attempt)
+            if self._flows.pop(about.number, None) is not None and self._engine.is_under_way(about.number):
+                for attempt in self._engine.give_up(about.number):
+                    self._engine.stopped(attempt)
+            self._pending = deque(flow for flow in self._pending if flow is not about)
         else:  # a server leaves or joins
             self._advance(now)
-            getattr(self._ledger, what)(about, now)
+            getattr(self._engine, what)(about)
 
-    def _learn(self, attempt: Attempt, now: float) -> None:
+    def _learn(self, flow: Flow, attempt: Attempt, now: float) -> None:
         """How long a task took that has really ended."""
-        flow, task = attempt.flow, attempt.task
-        took = (1 + flow.attempts[task]) * _times(attempt, now)
+        took = (1 + flow.attempts[attempt.task]) * _times(attempt, now)
         self._recent.append(took)
-        here = self._flow(flow.number)
-        if here is not None and not here.completed[task]:
-            self._took[flow.number, task] = took
-
-    def _flow(self, number: int) -> Flow | None:
-        return self._ledger.flows.get(number, self._ledger.pending.get(number))
+        name = attempt.workflow, attempt.task
+        is_under_way = self._engine.is_under_way(flow.number)
+        if flow.number in self._flows and not (is_under_way and self._engine.has_ended(*name)):
+            self._took[name] = took
 
     def _end_s(self, attempt: Attempt) -> float:
         """When an attempt ends here, as far as that is known [s]."""
-        name = attempt.flow.number, attempt.task
+        name = attempt.workflow, attempt.task
         if name not in self._took:
             self._took[name] = self._recent[self._random.integers(len(self._recent))]
         took, so_far = self._took[name], self._so_far.get(name, 0.0)
         if took <= so_far:  # it really runs longer than was thought
             took = 2 * so_far
-        return attempt.start_s + (attempt.transfer_s + attempt.execution_s) * took
+        return attempt.start_s + attempt.expected_s * took
 
     def _advance(self, until: float) -> None:
+        """Let the rule decide up to that time."""
         self._until = until
-        self._so_far = {(a.flow.number, a.task): _times(a, until) for a in self._live.running()}
-        run(self._rule, self, self._env, self._writer)
-        self._now = until
-        self._took = {name: took for name, took in self._took.items() if self._flow(name[0]) is not None}
+        self._so_far = {(a.workflow, a.task): _times(a, until) for a in self._live.engine.running()}
+        self._engine.play(self._rule, self._more)
+        self._engine.advance(until)
+        self._took = {name: took for name, took in self._took.items() if name[0] in self._flows}
 
-    # ------------------------------------------------------------------ the protocol
-
-    def wait(self) -> Snapshot | None:
-        """See `Backend.wait`; None: the time of the live cluster is reached."""
-        ledger = self._ledger
-        ledger.close_round()
-        if not ledger.runs and ledger.next_timer_s == np.inf:
-            ledger.start_any(self._now)
-        while True:
-            ends = [(self._end_s(attempt), attempt) for attempt in ledger.running()]
-            next_s = min([ledger.next_timer_s, *(end for end, _ in ends)])
-            if next_s > self._until:
-                return None
-            self._now = max(self._now, float(next_s))
-            for attempt in [attempt for end, attempt in ends if end <= self._now]:
-                ledger.complete(attempt, self._now)
-            ledger.ring(self._now)
-            if ledger.waits:
-                return ledger.snapshot(self._now)
-
-    def snapshot(self) -> Snapshot:
-        """See `Backend.snapshot`."""
-        return self._ledger.snapshot(self._now)
-
-    def apply(self, answer: Answer) -> str:
-        """See `Backend.apply`."""
-        return self._ledger.answer(*answer, self._now)[0]
+    def _more(self) -> bool:
+        """See `EventEngine.begin`; False: the time of the live cluster is reached."""
+        engine = self._engine
+        arrival_s = self._pending[0].arrival_s if self._pending else np.inf
+        if not engine.attempts and min(engine.next_release_s, arrival_s) == np.inf:
+            engine.start_any()
+        ends = [(self._end_s(attempt), attempt) for attempt in engine.running()]
+        next_s = min([engine.next_release_s, arrival_s, *(end for end, _ in ends)])
+        if next_s > self._until:
+            return False
+        engine.advance(next_s)
+        for end, attempt in ends:
+            if end <= engine.now:
+                engine.ended(attempt)
+                if not engine.is_under_way(attempt.workflow):
+                    del self._flows[attempt.workflow]
+        while self._pending and self._pending[0].arrival_s <= engine.now:
+            flow = self._pending.popleft()
+            engine.arrive(flow.number, flow.arrival_s, flow.demands, flow.edges)
+        return True
 
 
 def _times(attempt: Attempt, now: float) -> float:
     """How many times its estimate an attempt has taken by now."""
-    return (now - attempt.start_s) / (attempt.transfer_s + attempt.execution_s)
+    return (now - attempt.start_s) / attempt.expected_s

@@ -25,11 +25,12 @@ from rllib_scale.live.backend import Ended, RayBackend
 from rllib_scale.live.flows import Flow
 from rllib_scale.live.functions import check_task, like, name_of
 from rllib_scale.live.guard import Guard, play_guarded
-from rllib_scale.live.ledger import Attempt
 from rllib_scale.live.servers import Call, for_servers, nodes_as_servers
+from rllib_scale.live.stats import LiveStats
 from rllib_scale.live.worker import Packed
 from rllib_scale.observation.policy import Policy
 from rllib_scale.policies.make import make_policy
+from rllib_scale.simulator.event_engine import Attempt
 from rllib_scale.workloads.fitting import fits
 
 MAX_SENT_BYTES = 20_000
@@ -152,6 +153,7 @@ class Cluster:
             if self._by_nodes:
                 self._env, nodes = nodes_as_servers(self._env)
             self._problem = self._policy.problem(self._env)
+            self._largest_gb = max(tier.memory_gb for tier in self._problem.cluster.tiers)
             self._policy.reset([(0, 0)])
             self.backend = RayBackend(
                 self._problem, self._call, retries=self._retries, nodes=nodes, listener=self._told, accepts=True
@@ -198,7 +200,7 @@ class Cluster:
         """
         name = name_of(function)
         check_task(function, name)
-        needs, largest = build_model(Demand, demand, f"task {name}"), self.backend.ledger.servers["memory"].max()
+        needs, largest = build_model(Demand, demand, f"task {name}"), self._largest_gb
         if not fits(needs.memory_gb, largest):
             raise UserError(f"task {name}: memory_gb {needs.memory_gb:g}: the largest server has {largest:g}")
         packed = _packed(function)
@@ -228,6 +230,10 @@ class Cluster:
         """
         make = self.task(function, **demand)
         return like(function, lambda *arguments, **keywords: make(*arguments, **keywords).result())
+
+    def stats(self) -> LiveStats:
+        """What it is doing: tasks that wait and run, how many have ended, how long they waited, who decides."""
+        return self.backend.stats()
 
     def gather(self, *futures: TaskFuture, timeout: float | None = None) -> list[Any]:
         """The results of several tasks, which run as one workflow; raises as `TaskFuture.result`, the first one's."""
@@ -274,9 +280,9 @@ class Cluster:
 
     def _call(self, attempt: Attempt, inputs: list[Any]) -> Call:
         """The call of a task: see `backend.Work`."""
-        futures = self._sent[attempt.flow.number]
+        futures, predecessors = self._sent[attempt.workflow], self.backend.flows[attempt.workflow].predecessors
         future = futures[attempt.task]
-        references = dict(zip((futures[at] for at in attempt.flow.predecessors[attempt.task]), inputs, strict=True))
+        references = dict(zip((futures[at] for at in predecessors[attempt.task]), inputs, strict=True))
 
         def filled(value: Any) -> Any:
             if not isinstance(value, TaskFuture):
@@ -295,7 +301,7 @@ class Cluster:
                 del self._sent[ended.flow.number]
                 self._fail(futures, ended.error)
                 return
-            if ended.flow.done:
+            if ended.is_last:
                 del self._sent[ended.flow.number]
                 self._open.remove(futures)
             if not futures[ended.task].ended.done():  # else it ran again for tasks that need it

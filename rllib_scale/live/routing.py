@@ -23,19 +23,18 @@ from rllib_scale.config import ClusterConfig, EnvConfig, TierConfig
 from rllib_scale.config.base import Model, NonNegative, Positive
 from rllib_scale.config.schedulers import HEURISTICS, HeuristicSpec, PolicySpec, RuleSpec, parse_scheduler
 from rllib_scale.errors import UserError
-from rllib_scale.live.flows import Flow
-from rllib_scale.live.ledger import Attempt, Ledger
 from rllib_scale.live.servers import for_servers
+from rllib_scale.live.stats import LiveStats, stats_of
 from rllib_scale.loading import named_scenario, resolve
-from rllib_scale.observation.backend import Answer, run
-from rllib_scale.observation.live_view import LiveView
 from rllib_scale.observation.policy import Policy
-from rllib_scale.observation.snapshot import Snapshot
 from rllib_scale.policies.make import make_policy
+from rllib_scale.simulator.event_engine import Attempt, EventEngine
 from rllib_scale.workloads.fitting import fits
 
 SESSIONS = 100_000
 """Sessions whose last replica is remembered; the one that was longest silent is forgotten first."""
+CHAIN = np.array([(0, 1)], dtype=np.int64)
+"""Edges of a call behind the call before."""
 RECENT = 4
 """So many sessions for each place are taken to go on: those that were heard of last."""
 
@@ -84,7 +83,7 @@ class Replica(NamedTuple):
 
 @dataclass
 class _Known:
-    """A request that waits or runs; in the ledger it is a workflow."""
+    """A request that waits or runs; in the engine it is a workflow."""
 
     number: int  # of its workflow
     demand: Demand
@@ -93,7 +92,7 @@ class _Known:
     moved_gb: float  # to any other
     replica: str | None = None  # where it runs
     start_s: float = 0.0
-    flow: Flow | None = None
+    is_entered: bool = False  # whether the engine knows it
 
 
 def policy_of(settings: RouterSettings) -> tuple[Policy, EnvConfig]:
@@ -136,13 +135,17 @@ class Routing:
         self.settings = settings
         self._policy, self._base = policy_of(settings)
         self._known: dict[Hashable, _Known] = {}
+        self._keys: dict[int, Hashable] = {}  # by number
         self._numbers = count()
         self._replicas: list[Replica] = []
         self._index: dict[str, int] = {}
         self._others: dict[str, list[_Known]] = {}  # replica -> what it runs of other handles
-        self._ledger: Ledger | None = None
-        self._writer: LiveView | None = None
+        self._engine: EventEngine | None = None
+        self._counted: int | None = None  # number of the first request that the policy has not seen; None: it saw none
+        self._former: EventEngine | None = None  # before the replicas changed last
+        self._started: list[Attempt] = []  # in this round
         self._sessions: OrderedDict[str, str] = OrderedDict()  # -> replica of the last call, the last one heard of last
+        self.left: Counter[str] = Counter()  # requests that are known no more, by how they left
         self._began = time.monotonic()
 
     def clock(self) -> float:
@@ -173,6 +176,9 @@ class Routing:
         if home not in self._index and demand.session:
             home, moved = self._home(), 0.0
         known = self._known[key] = _Known(next(self._numbers), demand, since_s, home, moved)
+        self._keys[known.number] = key
+        if self._engine is not None:
+            self._engine.advance(self.clock())
         self._enter(known)
 
     def _home(self) -> str | None:
@@ -198,18 +204,35 @@ class Routing:
         for session in [session for session, at in self._sessions.items() if at == replica]:
             del self._sessions[session]
 
-    def leave(self, key: Hashable) -> None:
-        """A request has ended, was cancelled or refused; nothing happens where it is not known."""
+    def leave(self, key: Hashable, how: str = "answered") -> None:
+        """A request is known no more, if it was.
+
+        Args:
+            key: of the request.
+            how: it was `answered`, `dropped` (cancelled, or lost on its way) or `rejected`; `again`: it comes anew.
+        """
         if key in self._known:
-            self._drop(self._known.pop(key))
+            known = self._known.pop(key)
+            del self._keys[known.number]
+            self._drop(known)
+            self.left[how] += 1
+
+    def stats(self) -> LiveStats:
+        """What it is doing."""
+        left = self.left
+        return stats_of(self._engine, left["answered"], left["dropped"], left["rejected"], "none")
 
     def _drop(self, known: _Known) -> None:
-        if known.flow is not None and self._ledger is not None:
-            for attempt in self._ledger.drop(known.flow, self.clock()):
-                self._ledger.released(attempt)
+        """The engine is told of the end of a request, if it knows it."""
+        engine = self._engine
+        if engine is None or not known.is_entered:
+            return
+        engine.advance(self.clock())
+        for attempt in engine.give_up(known.number):
+            engine.stopped(attempt)
 
     def _count_others(self, queued: Mapping[str, int]) -> None:
-        """Have the ledger hold places for what replicas run beyond this handle's own requests, as long as those."""
+        """Have the engine hold places for what replicas run beyond this handle's own requests, as long as those."""
         own = Counter(known.replica for known in self._known.values())
         mean = sum(known.demand.compute_gflop for known in self._known.values()) / max(1, len(self._known))
         for name, others in self._others.items():
@@ -234,7 +257,7 @@ class Routing:
                 what = f"request: memory_gb {need:g}: the largest replica has {largest:g}"
                 found.append((key, UserError(what)))
         for key, _ in found:
-            self.leave(key)
+            self.leave(key, "rejected")
         return found
 
     def round(self, replicas: Sequence[Replica], queued: Mapping[str, int]) -> list[tuple[Hashable, str]]:
@@ -249,34 +272,35 @@ class Routing:
         """
         if list(replicas) != self._replicas:
             self._begin_anew(list(replicas))
-        ledger = self._ledger
-        if ledger is None:
-            return []
-        self._count_others(queued)
-        ledger.close_round()
-        if not ledger.waits:
+        engine = self._engine
+        if engine is None:
             return []
         now = self.clock()
-        asked = _Round(ledger, now)
-        run(self._policy, asked, self._env, self._writer)
-        if not ledger.runs and (attempt := ledger.start_any(now)) is not None:
-            asked.started.append(attempt)
-        keys = {known.flow.number: key for key, known in self._known.items() if known.flow is not None}
+        engine.advance(now)
+        self._count_others(queued)
+        self._started.clear()
+        if engine.num_waiting:
+            asks = iter([True])
+            engine.play(self._policy, lambda: next(asks, False))
+            if not engine.attempts:
+                engine.start_any()
         found: list[tuple[Hashable, str]] = []
-        for attempt in asked.started:
-            key = keys[attempt.flow.number]
+        for attempt in self._started:
+            key = self._keys[attempt.workflow]
             known = self._known[key]
             known.replica, known.start_s = self._replicas[attempt.server].name, now
             found.append((key, known.replica))
         return found
 
-    # ------------------------------------------------------------------ the ledger
+    # ------------------------------------------------------------------ the engine
 
     def _begin_anew(self, replicas: list[Replica]) -> None:
-        """Other replicas: a ledger of them, and in it the requests that are there."""
+        """Other replicas: an engine of them, and in it the requests that are there."""
         self._replicas, self._index = replicas, {replica.name: at for at, replica in enumerate(replicas)}
         self._others = {name: self._others.get(name, []) for name in self._index}
-        self._ledger = None
+        if self._engine is not None:
+            self._counted, self._former = self._engine.counted, self._engine
+        self._engine = None
         if not replicas:
             return
         tiers = tuple(
@@ -291,64 +315,40 @@ class Routing:
             for at, replica in enumerate(replicas)
         )
         cluster = ClusterConfig(tiers=tiers, bandwidth_gb_s=self.settings.bandwidth_gb_s)
-        self._env = self._policy.problem(for_servers(self._base, cluster))
+        env = self._policy.problem(for_servers(self._base, cluster))
         seeds = [(self.settings.seed, 0)]
-        if self._writer is None:
-            self._writer = LiveView()
+        if self._counted is None:
             self._policy.reset(seeds)
         else:
             getattr(self._policy, "change_servers", self._policy.reset)(seeds)
-        self._ledger = Ledger(self._env, keeps_ended=False)
-        for known in sorted(chain(self._known.values(), *self._others.values()), key=lambda known: known.arrival_s):
+        self._engine = EventEngine(env, self._started.append, keeps_ended=False)
+        every = sorted(chain(self._known.values(), *self._others.values()), key=lambda known: known.number)
+        seen = [known for known in every if known.number < (self._counted or 0)]
+        for known in seen:
             self._enter(known)
+        self._engine.view()  # the policy has counted these as arrived
+        for known in every[len(seen) :]:
+            self._enter(known)
+        self._engine.advance(self.clock())
+        if self._former is not None:
+            self._engine.go_on_counting(self._former)
 
     def _enter(self, known: _Known) -> None:
-        """Have the ledger know a request: as a workflow of one task, behind the call before, where that is known.
+        """Have the engine know a request: as a workflow of one task, behind the call before, where that is known.
 
-        One that runs already is started again; where the ledger has no room for it, it knows nothing of it.
+        One that runs already is started again; where there is no room for it, the engine knows nothing of it.
         """
-        ledger, demand = self._ledger, known.demand
-        known.flow = None
-        if ledger is None or (known.replica is not None and known.replica not in self._index):
+        engine, demand = self._engine, known.demand
+        known.is_entered = engine is not None and (known.replica is None or known.replica in self._index)
+        if engine is None or not known.is_entered:
             return
-        home = self._index.get(known.home or "")
-        calls = 1 if home is None else 2
-        known.flow = flow = Flow(
-            known.number,
-            known.arrival_s,
-            np.tile((demand.compute_gflop, demand.memory_gb, known.moved_gb, 0.0), (calls, 1)),
-            np.array([(0, 1)])[: calls - 1],
-        )
-        if home is not None:
-            flow.server[0], flow.completed[0], flow.missing[1] = home, True, 0
-        ledger.expect(flow)
-        ledger.num_arrived = known.number  # it is the next to arrive
-        ledger.ring(known.arrival_s)
-        if known.replica is not None:
-            ledger.close_round()
-            at, since = self._index[known.replica], known.start_s
-            if ledger.answer(flow.number, calls - 1, at, since)[1] is None:
-                ledger.drop(flow, since)
-
-
-class _Round:
-    """One round of requests that wait, as a backend."""
-
-    def __init__(self, ledger: Ledger, now: float) -> None:
-        self._ledger, self._now, self._first = ledger, now, iter([ledger.snapshot(now)])
-        self.started: list[Attempt] = []
-
-    def wait(self) -> Snapshot | None:
-        """See `Backend.wait`: the second time the round is over."""
-        return next(self._first, None)
-
-    def snapshot(self) -> Snapshot:
-        """See `Backend.snapshot`."""
-        return self._ledger.snapshot(self._now)
-
-    def apply(self, answer: Answer) -> str:
-        """See `Backend.apply`."""
-        outcome, attempt = self._ledger.answer(*answer, self._now)
-        if attempt is not None:
-            self.started.append(attempt)
-        return outcome
+        home = self._index.get(known.home or "", -1)
+        calls = 1 if home < 0 else 2
+        demands = np.tile((demand.compute_gflop, demand.memory_gb, known.moved_gb, 0.0), (calls, 1))
+        engine.advance(known.arrival_s)
+        engine.arrive(known.number, known.arrival_s, demands, CHAIN[: calls - 1], home)
+        if known.replica is None:
+            return
+        if engine.resume(known.number, calls - 1, self._index[known.replica], known.start_s) is None:
+            self._drop(known)
+            known.is_entered = False

@@ -17,11 +17,13 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ray.serve.config import RequestRouterConfig
+from ray.serve.handle import DeploymentHandle
 from ray.serve.request_router import PendingRequest, ReplicaID, RequestRouter, RunningReplica
 
 from rllib_scale.config.yaml_files import build_model
 from rllib_scale.errors import UserError
 from rllib_scale.live.routing import Demand, Replica, RouterSettings, Routing
+from rllib_scale.live.stats import Exporter, LiveStats, remember, remembered, total
 
 LOOK_AGAIN_S = 0.1
 """While requests wait for replicas that other handles use, too, those are asked again after this time."""
@@ -60,10 +62,15 @@ class PolicyRouter(RequestRouter):
         self._sent: dict[int, PendingRequest] = {}  # that do not any more
         self._soon: asyncio.Handle | None = None
         self._later: asyncio.Task[None] | None = None
+        self._showing: asyncio.Handle | None = None
+        self._exporter: Exporter | None = None
         try:
             self._settings = _settings(kwargs)
             self._demand = _demand_of(self._settings)
             self._routing = Routing(self._settings)
+            name = _name_of(self._deployment_id.app_name, self._deployment_id.name)
+            self._exporter = Exporter(name)
+            remember(name, self._routing)
         except UserError as error:  # raised here, requests would wait without end
             self._wrong = error
 
@@ -86,8 +93,10 @@ class PolicyRouter(RequestRouter):
         try:
             demand = self._demand_for(pending_request)
         except Exception as error:  # of the user's function, too: it is about this request
+            if self._wrong is None:
+                self._routing.left["rejected"] += 1
             return self._refuse(pending_request, error)
-        self._forget(key)
+        self._forget(key, "again")
         place = self._places[key] = self._event_loop.create_future()
         since = self._routing.clock() - (time.time() - pending_request.created_at)
         self._routing.arrive(key, demand, since)
@@ -100,7 +109,7 @@ class PolicyRouter(RequestRouter):
         finally:
             del self._places[key]
             if key not in self._sent:  # given up, perhaps just when its turn had come
-                self._routing.leave(key)
+                self._routing.leave(key, "dropped")
         return [[replica for replica in self._replicas_list if replica.replica_id.unique_id == name]]
 
     def _refuse(self, pending: PendingRequest, error: Exception) -> list[list[RunningReplica]]:
@@ -120,7 +129,7 @@ class PolicyRouter(RequestRouter):
         for key, pending in self._sent.items():
             is_it = pending.metadata.internal_request_id == internal_request_id
             if is_it and self._routing.replica_of(key) == replica_id.unique_id:
-                self._forget(key)
+                self._forget(key, "answered")
                 break
         self._decide_soon()
 
@@ -148,10 +157,22 @@ class PolicyRouter(RequestRouter):
         if self._soon is None and self._places:
             self._soon = self._event_loop.call_soon(self._decide)
 
+    def _show_soon(self) -> None:
+        """Bring Ray's metrics up to date, no more often than they may be."""
+        if self._exporter is not None and self._showing is None:
+            wait = max(0.0, self._exporter.due_s - time.monotonic())
+            self._showing = self._event_loop.call_later(wait, self._show)
+
+    def _show(self) -> None:
+        self._showing = None
+        if self._exporter is not None:
+            self._exporter.show(self._routing.stats())
+
     def _decide(self) -> None:
         self._soon = None
+        self._show_soon()
         for key in [key for key, pending in self._sent.items() if pending.future.cancelled()]:
-            self._forget(key)  # given up on its way
+            self._forget(key, "dropped")  # given up on its way
         try:
             started = self._round()
         except Exception as error:  # nobody else would ever tell those that wait
@@ -163,7 +184,7 @@ class PolicyRouter(RequestRouter):
             if key in self._places and not self._places[key].done():
                 self._places[key].set_result(name)
             else:
-                self._routing.leave(key)
+                self._routing.leave(key, "dropped")
         for refused, wrong in self._routing.too_large():
             if (place := self._places.get(refused)) is not None and not place.done():  # type: ignore[call-overload]
                 place.set_exception(wrong)
@@ -187,10 +208,10 @@ class PolicyRouter(RequestRouter):
         await self._probe_queue_lens([r for r in self._replicas_list if r.replica_id.unique_id in shared], 0)
         self._decide_soon()
 
-    def _forget(self, key: int) -> None:
+    def _forget(self, key: int, how: str) -> None:
         """A request runs no more, or not where it was sent."""
         self._sent.pop(key, None)
-        self._routing.leave(key)
+        self._routing.leave(key, how)
 
     def _demand_for(self, pending: PendingRequest) -> Demand:
         """What a request needs.
@@ -204,6 +225,23 @@ class PolicyRouter(RequestRouter):
         if pending.metadata.session_id:
             fields.setdefault("session", pending.metadata.session_id)
         return build_model(Demand, fields, "demand")
+
+
+def router_stats(handle: DeploymentHandle) -> LiveStats:
+    """What the routers of a deployment in this process are doing; each handle and each proxy has one of its own.
+
+    Raises:
+        UserError: none here has routed a request by a scheduler of this program.
+    """
+    name = _name_of(handle.app_name, handle.deployment_name)
+    found = remembered(name)
+    if not found:
+        raise UserError(f"deployment {name}: no router in this process has routed a request of it yet")
+    return total(found)
+
+
+def _name_of(app: str, deployment: str) -> str:
+    return f"{app}#{deployment}"
 
 
 def _settings(kwargs: Mapping[str, Any]) -> RouterSettings:

@@ -14,26 +14,21 @@ from rllib_scale.config.schedulers import observability
 from rllib_scale.errors import UserError
 from rllib_scale.evaluation.workflows import workflow_metrics
 from rllib_scale.live.execute import LiveRun
-from rllib_scale.observation.backend import run
 from rllib_scale.observation.policy import Policy
 from rllib_scale.results import dataset, tables
 from rllib_scale.results.columns import LIVE, OBSERVABILITY
-from rllib_scale.simulator.backend import SimulatedBackend
 from rllib_scale.simulator.engine import Engine
+from rllib_scale.simulator.event_engine import EventEngine
+from rllib_scale.simulator.virtual_time import VirtualTime
 from rllib_scale.workloads.model import Workload
-
-ENDLESS_S = 1e9
-"""Horizon of an episode that is played until all is done [s]."""
 
 
 def simulated(player: Policy, env: EnvConfig, workload: Workload, seed: int = 0, horizon_s: float = math.inf) -> Engine:
     """The workload in the simulator, decided in rounds as on a live cluster; returns the engine at the end."""
-    problem = player.problem(env)
-    episode = problem.episode.model_copy(update={"horizon_s": min(horizon_s, ENDLESS_S), "max_decisions": None})
-    backend = SimulatedBackend(problem.model_copy(update={"episode": episode}), seed, 0, workload)
+    engine = EventEngine(player.problem(env))
     player.reset([(seed, 0)])
-    run(player, backend, problem)
-    return backend.engine
+    engine.play(player, VirtualTime(engine, workload, horizon_s=horizon_s))
+    return engine
 
 
 def open_results(folder: Path, workload: Workload, name: str) -> None:

@@ -6,9 +6,9 @@ from typing import Any
 
 from rllib_scale.config import ClusterConfig
 from rllib_scale.errors import UserError
-from rllib_scale.live.ledger import Attempt
 from rllib_scale.live.servers import Call
 from rllib_scale.live.worker import sleep_for
+from rllib_scale.simulator.event_engine import Attempt
 from rllib_scale.workloads.model import Workload
 
 MAX_S = 1e7
@@ -59,6 +59,6 @@ class Surrogates:
 
     def __call__(self, attempt: Attempt, inputs: list[Any]) -> Call:
         """See `backend.Work`."""
-        seconds = (attempt.transfer_s + attempt.execution_s) * self.time_scale
-        size = int(attempt.flow.output_gb[attempt.task] * self.bytes_per_gb)
+        seconds = attempt.expected_s * self.time_scale
+        size = int(attempt.output_gb * self.bytes_per_gb)
         return Call(sleep_for, (seconds, size, *inputs), seconds=seconds)

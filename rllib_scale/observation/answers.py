@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from rllib_scale.config import EnvConfig
@@ -13,6 +15,15 @@ STARTED, WAITS, BUSY, NO_FIT, PASSED, PREEMPTED = range(len(OUTCOMES))
 
 PASS, STOP = -1, -2
 """In place of a server: a waiting task is passed over; a running one is stopped."""
+
+
+class Answer(NamedTuple):
+    """What is to become of a task that waits, or of a task that runs."""
+
+    workflow: int
+    task: int  # index in the workflow
+    server: int  # on which it starts, or which it waits for; PASS or STOP
+
 
 CLOSED, TAKEN, OPEN = range(3)
 """How a server is for a task: it can never start there; it fits, but not now; it could start now."""

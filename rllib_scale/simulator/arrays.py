@@ -16,7 +16,6 @@ from rllib_scale.simulator.state import PARAMETERS, Problem
 from rllib_scale.simulator.writers import NAMES
 from rllib_scale.workloads import generators as workloads
 from rllib_scale.workloads.generators import estimate_parameters
-from rllib_scale.workloads.model import Workload
 
 ORDERS: tuple[str, ...] = get_args(NamedOrder)
 PREEMPTIONS = ("none", "restart", "resume")
@@ -97,9 +96,8 @@ def _record(dtype: np.dtype[Any], values: dict[str, Any]) -> np.ndarray:
     return record
 
 
-def with_room_for(problem: Problem, workload: Workload) -> Problem:
-    """The problem, with scratch for the largest workflow of a given workload."""
-    tasks, edges = (int(np.diff(at).max(initial=0)) for at in (workload.task_offsets, workload.edge_offsets))
+def with_room_for(problem: Problem, tasks: int, edges: int) -> Problem:
+    """The problem, with scratch for a workflow of so many tasks and edges."""
     have = len(problem.reached), len(problem.successors)
     if tasks <= have[0] and edges <= have[1]:
         return problem

@@ -7,7 +7,7 @@ import numpy as np
 from rllib_scale.compiled import internal, rare
 from rllib_scale.simulator.heaps import BY_ARRIVAL, BY_FINISH, BY_RANK, push, remove
 from rllib_scale.simulator.reward import reward_of_start
-from rllib_scale.simulator.state import AWAY, DRAINING, FAILED, NONE, PREEMPTED, RESUME, TO_END
+from rllib_scale.simulator.state import AWAY, DRAINING, FAILED, FAR, NONE, PREEMPTED, RESUME, TO_END
 
 # ---------------------------------------------------------------------- tasks that wait
 
@@ -135,7 +135,7 @@ def start(b, row, j, state, problem):  # type: ignore[no-untyped-def]
     execution = task.left / server.capacity * (1.0 + server.slowdown * others)
     before = delay if p.transfer else 0.0
     taken = before + execution
-    finish = env.clock + taken
+    finish = FAR if env.outside else env.clock + taken
     place = server.first_place
     while state.finish[b, place] < np.inf:
         place += 1
@@ -143,14 +143,14 @@ def start(b, row, j, state, problem):  # type: ignore[no-untyped-def]
     state.finish[b, place] = finish
     state.expected[b, place] = env.clock + (before + execution * error_of(b, row, state, p))
     state.running[b, place] = row
-    state.busy[b, j] += taken
+    state.busy[b, j] += 0.0 if env.outside else taken  # counted when it has ended
     show(b, j, state, problem)
     push(state.queue[b], env.num_busy, BY_FINISH, state.tasks[b], state.finish[b], place)
     env.num_busy += 1
     env.next_finish = min(env.next_finish, finish)
     state.attempt[b, place] = env.num_started
     log, workflow = state.log[b, env.num_started], state.workflows[b, task.workflow]
-    log.workflow, log.task, log.server, log.outcome = task.workflow, row - workflow.first_task, j, TO_END
+    log.workflow, log.task, log.server, log.outcome = workflow.number, row - workflow.first_task, j, TO_END
     log.arrival, log.ready, log.start, log.finish = workflow.arrival, task.ready, env.clock, finish
     log.transfer, log.work = before, task.left
     env.num_started += 1
@@ -170,18 +170,26 @@ def clear(b, place, state, problem):  # type: ignore[no-untyped-def]
 
 
 @rare
+def leave_queue(b, place, state):  # type: ignore[no-untyped-def]
+    """Take a busy place out of the queue, wherever it is in there."""
+    num_busy = state.env[b].num_busy
+    for at in range(num_busy):
+        if state.queue[b, at] == place:
+            remove(state.queue[b], num_busy, BY_FINISH, state.tasks[b], state.finish[b], at)
+            break
+
+
+@rare
 def end_attempt(b, place, outcome, state, problem):  # type: ignore[no-untyped-def]
     """The task of a place stops before its end, FAILED or PREEMPTED, and waits anew from now on."""
     env, p, row = state.env[b], problem.parameters[0], state.running[b, place]
     task, detail, log = state.tasks[b, row], state.details[b, row], state.log[b, state.attempt[b, place]]
-    for at in range(env.num_busy):
-        if state.queue[b, at] == place:
-            remove(state.queue[b], env.num_busy, BY_FINISH, state.tasks[b], state.finish[b], at)
-            break
+    leave_queue(b, place, state)
     took = env.clock - log.start
     worked = max(0.0, took - log.transfer)
-    done = task.left * worked / (log.finish - log.start - log.transfer)
-    state.busy[b, log.server] -= log.finish - env.clock
+    planned = state.expected[b, place] if env.outside else log.finish
+    done = min(task.left, task.left * worked / (planned - log.start - log.transfer))
+    state.busy[b, log.server] += took if env.outside else env.clock - log.finish
     log.finish, log.outcome, log.work = env.clock, outcome, done
     if outcome == PREEMPTED:
         env.preempted_attempts += 1

@@ -1,12 +1,11 @@
-"""The simulator as a backend."""
+"""The simulator for a loop of one's own: wait until a task waits, answer for some tasks, wait again."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from rllib_scale.config import EnvConfig
-from rllib_scale.observation.answers import OUTCOMES
-from rllib_scale.observation.backend import Answer
+from rllib_scale.observation.answers import OUTCOMES, Answer
 from rllib_scale.observation.snapshot import Snapshot
 from rllib_scale.simulator.engine import Engine
 from rllib_scale.workloads.model import Workload
@@ -15,7 +14,7 @@ NOTHING = np.zeros((0, 4), dtype=np.int64)
 
 
 class SimulatedBackend:
-    """One episode of the simulator, played as any `Backend` is.
+    """One episode of the simulator, decided on in rounds.
 
     Args:
         config: the problem. Its mask plays no part.
@@ -30,16 +29,22 @@ class SimulatedBackend:
         self._has_begun = False
 
     def wait(self) -> Snapshot | None:
-        """See `Backend.wait`."""
+        """End the round, if one is open, and let time pass until a task waits; None: nothing will any more."""
         if self._has_begun:
             self.engine.dispatch(NOTHING)
         self._has_begun = True
         return None if self.engine.done[0] else self.engine.snapshot()
 
     def snapshot(self) -> Snapshot:
-        """See `Backend.snapshot`."""
+        """The state now, within a round."""
         return self.engine.snapshot()
 
     def apply(self, answer: Answer) -> str:
-        """See `Backend.apply`."""
+        """Carry out an answer now; what comes of it is one of observation.answers.OUTCOMES.
+
+        An answer that cannot be carried out (`busy`, `no_fit`) changes nothing.
+
+        Raises:
+            ValueError: no such task waits; or, where it is to be stopped, runs.
+        """
         return OUTCOMES[self.engine.answer(0, *answer)]

@@ -95,3 +95,62 @@ def _enlarged(array: np.ndarray, width: int) -> np.ndarray:
     larger = np.zeros((len(array), max(width, 2 * array.shape[1])), dtype=array.dtype)
     larger[:, : array.shape[1]] = array
     return larger
+
+
+def keep_unfinished(state: layout.State, per_edge: int) -> tuple[np.ndarray, int, int]:
+    """Move the workflows of environment 0 that have not ended, or whose tasks still run, to the front, in their order.
+
+    Args:
+        state: with nothing on offer; its arrays are changed in place.
+        per_edge: positions that an edge takes.
+
+    Returns:
+        Their former rows (K,), and how many task rows and edge positions they take.
+    """
+    env, workflows, tasks, details = state.env[0], state.workflows[0], state.tasks[0], state.details[0]
+    running = state.running[0]
+    arrived = workflows[: env["workflows_arrived"]]
+    unfinished = arrived["num_completed"] < arrived["num_tasks"]
+    unfinished[tasks["workflow"][running[running >= 0]]] = True  # given up, and not stopped yet
+    kept = np.flatnonzero(unfinished)
+    counts, former = arrived["num_tasks"][kept], arrived["first_task"][kept]
+    rows = _ranges(former, counts)
+    links = np.bincount(np.repeat(np.arange(len(kept)), counts), tasks["num_successors"][rows], len(kept))
+    links = per_edge * links.astype(np.int64)
+    edges = _ranges(tasks["first_successor"][former].astype(np.int64), links)
+    row_of = np.full(len(tasks) + 1, layout.NONE, dtype=np.int64)  # of each former row; the last one is NONE's
+    row_of[rows] = np.arange(len(rows))
+    shift = np.repeat(np.cumsum(links) - links - tasks["first_successor"][former], counts)
+    state.edges[0, : len(edges)] = row_of[state.edges[0, edges]]
+    tasks[: len(rows)], details[: len(rows)] = tasks[rows], details[rows]
+    tasks, details = tasks[: len(rows)], details[: len(rows)]
+    tasks["first_successor"] += shift.astype(np.int32)
+    details["predecessors"] += shift.astype(np.int32)
+    tasks["first_predecessor"] = row_of[tasks["first_predecessor"]]
+    tasks["workflow"] = np.repeat(np.arange(len(kept)), counts)
+    for array, count in (("ready", "num_ready"), ("released", "num_released"), ("aside", "num_aside")):
+        used = getattr(state, array)[0, : env[count]]
+        used[:] = row_of[used]
+    running[:] = row_of[running]
+    workflows[: len(kept)] = arrived[kept]
+    workflows["first_task"][: len(kept)] = np.cumsum(counts) - counts
+    env["num_workflows"] = env["workflows_arrived"] = len(kept)
+    live = workflows[: len(kept)]
+    live = np.flatnonzero(live["num_completed"] < live["num_tasks"])
+    env["first_live"] = live[0] if len(live) else len(kept)
+    return kept, len(rows), len(edges)
+
+
+def keep_running(state: layout.State) -> None:
+    """Forget the attempts of environment 0 that have ended."""
+    places = np.flatnonzero(state.running[0] >= 0)
+    places = places[np.argsort(state.attempt[0, places])]
+    state.log[0, : len(places)] = state.log[0, state.attempt[0, places]]
+    state.attempt[0, places] = np.arange(len(places))
+    state.env["num_started"][0] = len(places)
+
+
+def _ranges(first: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """The numbers first[k] to first[k] + counts[k] - 1 of each k, one behind the other."""
+    ends = np.cumsum(counts)
+    return np.arange(ends[-1] if len(ends) else 0) + np.repeat(first - (ends - counts), counts)

@@ -138,7 +138,7 @@ def change(b, state, problem):  # type: ignore[no-untyped-def]
     if env.change_at < len(problem.changes) and problem.changes[env.change_at].time <= env.next_change:
         due = problem.changes[env.change_at]
         env.change_at += 1
-        _apply(b, due.server, due.event, state, problem)
+        apply(b, due.server, due.event, state, problem)
     else:
         for j in range(len(problem.at_random)):
             # The earliest of the random changes. Servers have streams of their own: what one draws moves no other.
@@ -148,13 +148,14 @@ def change(b, state, problem):  # type: ignore[no-untyped-def]
                 at.next, at.phase = _following(
                     at.rng, at.next, at.phase, p.failure_rate, p.departure_rate, p.repair, p.notice, p.return_after
                 )
-                _apply(b, j, event, state, problem)
+                apply(b, j, event, state, problem)
                 break
     _find_next_change(env, state.presence[b], problem)
 
 
 @internal
-def _apply(b, j, event, state, problem):  # type: ignore[no-untyped-def]
+def apply(b, j, event, state, problem):  # type: ignore[no-untyped-def]
+    """A server joins, drains or fails."""
     env, presence, server = state.env[b], state.presence[b, j], problem.servers[j]
     if event == JOIN:
         if presence.status == AWAY:

@@ -337,7 +337,8 @@ class Engine:
 
     def _tables_of(self, given: Workload) -> list[np.ndarray]:
         """A workload as `load` takes it; there is room for it then."""
-        problem = with_room_for(self._problem_now, given)
+        largest = (int(np.diff(at).max(initial=0)) for at in (given.task_offsets, given.edge_offsets))
+        problem = with_room_for(self._problem_now, *largest)
         state = with_room(self._state, problem, given.num_workflows, given.num_tasks, len(given.edges))
         if state is not self._state or problem is not self._problem_now:
             self._use(state, problem)

@@ -26,7 +26,7 @@ def advance(env, time):  # type: ignore[no-untyped-def]
 
 
 @internal
-def _release(b, row, state, p):  # type: ignore[no-untyped-def]
+def release(b, row, state, p):  # type: ignore[no-untyped-def]
     """All predecessors of a task have ended: it is ready after its delay."""
     env, task = state.env[b], state.tasks[b, row]
     if p.revealed:
@@ -45,7 +45,7 @@ def _release(b, row, state, p):  # type: ignore[no-untyped-def]
 
 
 @rare
-def _end_delay(b, state, p):  # type: ignore[no-untyped-def]
+def end_delay(b, state, p):  # type: ignore[no-untyped-def]
     """The release delay that ends first has ended."""
     env, released = state.env[b], state.released[b]
     row = released[0]
@@ -56,27 +56,34 @@ def _end_delay(b, state, p):  # type: ignore[no-untyped-def]
 
 
 @internal
-def _arrive(b, state, problem):  # type: ignore[no-untyped-def]
+def arrive(b, state, problem):  # type: ignore[no-untyped-def]
     """The next workflow arrives: its roots are released, and the time of the next arrival is set."""
     env = state.env[b]
     workflow = state.workflows[b, env.workflows_arrived]
     env.arrived += workflow.num_tasks
     env.in_system += workflow.num_tasks
     env.workflows_arrived += 1
+    env.next_number = workflow.number + 1
     for row in range(workflow.first_task, workflow.first_task + workflow.num_tasks):
         if state.tasks[b, row].num_missing == 0:
-            _release(b, row, state, problem.parameters[0])
+            release(b, row, state, problem.parameters[0])
     schedule_arrival(b, state)
 
 
 @internal
 def _complete(b, state, problem):  # type: ignore[no-untyped-def]
     """The task that finishes first completes: its place is free, its successors may be ready."""
-    env, queue = state.env[b], state.queue[b]
-    place = queue[0]
+    place = state.queue[b, 0]
+    remove(state.queue[b], state.env[b].num_busy, BY_FINISH, state.tasks[b], state.finish[b], 0)
+    complete(b, place, state, problem)
+
+
+@internal
+def complete(b, place, state, problem):  # type: ignore[no-untyped-def]
+    """The task of a place, which is out of the queue, has ended."""
+    env = state.env[b]
     task = state.tasks[b, state.running[b, place]]
     workflow = state.workflows[b, task.workflow]
-    remove(queue, env.num_busy, BY_FINISH, state.tasks[b], state.finish[b], 0)
     clear(b, place, state, problem)
     env.completed += 1
     env.in_system -= 1
@@ -86,14 +93,21 @@ def _complete(b, state, problem):  # type: ignore[no-untyped-def]
         successor = state.tasks[b, state.edges[b, i]]
         successor.num_missing -= 1
         if successor.num_missing == 0:
-            _release(b, state.edges[b, i], state, problem.parameters[0])
+            release(b, state.edges[b, i], state, problem.parameters[0])
     workflow.num_completed += 1
     if workflow.num_completed == workflow.num_tasks:
         env.workflows_completed += 1
         env.makespan_sum += env.clock - workflow.arrival
-        # Workflows complete in any order; all before `first_live` have: loops over those under way begin there.
-        while env.first_live < env.workflows_arrived and not is_live(state.workflows[b, env.first_live]):
-            env.first_live += 1
+        skip_completed(b, state)
+
+
+@internal
+def skip_completed(b, state):  # type: ignore[no-untyped-def]
+    """Move `first_live` on."""
+    env = state.env[b]
+    # Workflows complete in any order; all before `first_live` have: loops over those under way begin there.
+    while env.first_live < env.workflows_arrived and not is_live(state.workflows[b, env.first_live]):
+        env.first_live += 1
 
 
 @internal
@@ -128,8 +142,8 @@ def run_to_target(b, state, problem):  # type: ignore[no-untyped-def]
         if env.next_finish <= time:
             _complete(b, state, problem)
         elif env.next_release <= time:
-            _end_delay(b, state, problem.parameters[0])
+            end_delay(b, state, problem.parameters[0])
         elif env.next_arrival <= time:
-            _arrive(b, state, problem)
+            arrive(b, state, problem)
         else:
             change(b, state, problem)

@@ -32,7 +32,7 @@ DONE, REFUSED, TOO_SMALL = range(3)
 
 
 @internal
-def _begin(b, seed, episode, state, problem):  # type: ignore[no-untyped-def]
+def begin_episode(b, seed, episode, state, problem):  # type: ignore[no-untyped-def]
     """Put the environment where its episode begins; its workload is there."""
     env = state.env[b]
     env.clock = env.target = env.area = env.decided = 0.0
@@ -42,7 +42,8 @@ def _begin(b, seed, episode, state, problem):  # type: ignore[no-untyped-def]
     env.decisions = env.invalid_no_fit = env.invalid_busy_avoidable = env.invalid_busy_unavoidable = 0
     env.waits = env.passed = env.failed_attempts = env.preempted_attempts = 0
     env.arrived = env.completed = env.workflows_arrived = env.workflows_completed = env.num_started = 0
-    env.first_live = 0
+    env.first_live = env.outside = env.next_number = env.given_up = 0
+    env.given_up_arrivals = 0.0
     env.next_finish = env.next_release = np.inf
     state.finish[b] = np.inf
     state.expected[b] = np.inf
@@ -120,7 +121,7 @@ def step_batch(draws, actions, active, begins, seeds, episodes, table):  # type:
             continue
         state.reward[b] = 0.0
         if begins[b]:
-            _begin(b, seeds[b], episodes[b], state, problem)
+            begin_episode(b, seeds[b], episodes[b], state, problem)
         elif env.end != RUNNING:
             continue
         else:
@@ -140,7 +141,7 @@ _IMPOSSIBLE = -1
 
 @internal
 def _answer_for(b, workflow, task, j, state, problem):  # type: ignore[no-untyped-def]
-    """Answer for any task that waits, or stop one that runs; see observation.backend.Answer.
+    """Answer for any task that waits, or stop one that runs; see observation.answers.Answer.
 
     Returns the outcome, or why nothing was done.
 

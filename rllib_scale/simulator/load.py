@@ -94,6 +94,7 @@ def add(b, arrival, n, demand, e, edges, first, at, state, problem):  # type: ig
     w = env.num_workflows
     env.num_workflows += 1
     workflow = state.workflows[b, w]
+    workflow.number = w
     workflow.arrival, workflow.first_task, workflow.num_tasks = arrival, first, n
     workflow.num_seen, workflow.num_completed = 0 if p.revealed else n, 0
     for k in range(n):

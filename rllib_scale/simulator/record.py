@@ -38,7 +38,7 @@ def summarise(b, table, tier, num_tiers):  # type: ignore[no-untyped-def]
     state, problem = state_of(table), problem_of(table)
     env, servers = state.env[b], problem.servers
     # A task that has not ended counts its stay so far: the mean over all tasks that arrived.
-    censored = env.response_sum
+    censored = env.response_sum + (env.given_up * env.clock - env.given_up_arrivals)
     for w in range(env.first_live, env.workflows_arrived):
         workflow = state.workflows[b, w]
         censored += (workflow.num_tasks - workflow.num_completed) * (env.clock - workflow.arrival)
@@ -50,8 +50,9 @@ def summarise(b, table, tier, num_tiers):  # type: ignore[no-untyped-def]
         server, presence, busy = servers[j], state.presence[b, j], state.busy[b, j]
         for place in range(server.first_place, server.first_place + server.max_concurrent):
             if state.finish[b, place] < np.inf:
-                # `busy` counts a whole attempt at its start: what is still to come is taken off.
-                busy -= state.finish[b, place] - env.clock
+                # `busy` counts a whole attempt at its start, where its end is known: what is to come is taken off.
+                since = state.log[b, state.attempt[b, place]].start
+                busy += env.clock - since if env.outside else env.clock - state.finish[b, place]
         away = presence.away + (env.clock - presence.left if presence.status == AWAY else 0.0)
         tier_busy[tier[j]] += busy
         tier_count[tier[j]] += server.max_concurrent
@@ -78,11 +79,13 @@ def metrics(env: np.void, log: np.ndarray, floats: np.ndarray, cluster: ClusterC
     response, censored, makespan, energy, utilisation = (float(x) for x in floats[:5])
     # A log row is written at the start, with the finish to come: one that has not passed has not happened.
     finished = log[(log["finish"] <= env["clock"]) & (log["outcome"] == TO_END)]
+    if env["outside"]:  # a task whose output was lost has ended when it ended last
+        finished = finished[::-1][np.unique(finished[::-1][["workflow", "task"]], return_index=True)[1]]
     responses = np.sort(finished["finish"] - finished["arrival"])
     return {
         "arrived": int(env["arrived"]),
         "completed": int(env["completed"]),
-        "unfinished": int(env["in_system"]),
+        "unfinished": int(env["in_system"] + env["given_up"]),
         "response_mean_s": response,
         "response_median_s": _percentile(responses, 0.5),
         "response_p95_s": _percentile(responses, 0.95),

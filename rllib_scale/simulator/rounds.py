@@ -19,6 +19,7 @@ from rllib_scale.simulator.state import (
     AT_MAX_DECISIONS,
     DISPATCHED,
     NO_PREEMPTION,
+    NONE,
     ROUNDS,
     RUNNING,
 )
@@ -71,7 +72,7 @@ def _put_back(b, state, p):  # type: ignore[no-untyped-def]
 
 
 @internal
-def _offer(b, filtered, state, p):  # type: ignore[no-untyped-def]
+def offer(b, filtered, state, p):  # type: ignore[no-untyped-def]
     """Offer the first K tasks that wait; `filtered`: only those that some server is OPEN for; others are deferred."""
     if p.peek:
         state.offered[b, 0] = state.ready[b, 0]
@@ -216,11 +217,27 @@ def answer(b, action, state, problem):  # type: ignore[no-untyped-def]
 
 
 @internal
+def find_row(b, workflow, task, state):  # type: ignore[no-untyped-def]
+    """Row of a task by the number of its workflow, which has arrived; -1: there is none."""
+    env, low = state.env[b], workflow
+    if not (0 <= workflow < env.workflows_arrived and state.workflows[b, workflow].number == workflow):
+        low, high = 0, env.workflows_arrived  # rows of older workflows were recycled: numbers are in order
+        while low < high:
+            middle = (low + high) // 2
+            if state.workflows[b, middle].number < workflow:
+                low = middle + 1
+            else:
+                high = middle
+        if low == env.workflows_arrived or state.workflows[b, low].number != workflow:
+            return np.int64(NONE)
+    found = state.workflows[b, low]
+    return found.first_task + task if 0 <= task < found.num_tasks else np.int64(NONE)
+
+
+@internal
 def find_waiting(b, workflow, task, state):  # type: ignore[no-untyped-def]
     """Position of a task in the heap; -1: it does not wait there."""
-    if not (0 <= workflow < state.env[b].workflows_arrived and 0 <= task < state.workflows[b, workflow].num_tasks):
-        return -1
-    row = state.workflows[b, workflow].first_task + task
+    row = find_row(b, workflow, task, state)
     for at in range(state.env[b].num_ready):
         if state.ready[b, at] == row:
             return at
@@ -230,9 +247,9 @@ def find_waiting(b, workflow, task, state):  # type: ignore[no-untyped-def]
 @rare
 def place_of(b, workflow, task, state):  # type: ignore[no-untyped-def]
     """Place on which a task runs; -1: it does not run."""
-    if not (0 <= workflow < state.env[b].workflows_arrived and 0 <= task < state.workflows[b, workflow].num_tasks):
+    row = find_row(b, workflow, task, state)
+    if row < 0:
         return -1
-    row = state.workflows[b, workflow].first_task + task
     place = np.int64(state.tasks[b, row].place)
     return place if place >= 0 and state.running[b, place] == row else np.int64(-1)
 
@@ -263,12 +280,12 @@ def close(b, is_round, state, problem):  # type: ignore[no-untyped-def]
     env.target = env.clock
     if env.num_ready > 0 and env.decisions < p.max_decisions:
         if is_round and env.num_busy == 0 and next_event(env) >= p.horizon:
-            _force(b, state, problem)
+            force(b, state, problem)
         env.target = min(p.horizon, next_event(env))
 
 
 @rare
-def _force(b, state, problem):  # type: ignore[no-untyped-def]
+def force(b, state, problem):  # type: ignore[no-untyped-def]
     """Start the first task that some server is OPEN for, on the first such server: progress."""
     env, p = state.env[b], problem.parameters[0]
     while env.num_ready > 0:
@@ -294,7 +311,7 @@ def run(b, wake, state, problem):  # type: ignore[no-untyped-def]
     while True:
         if env.in_round:
             if env.decisions < p.max_decisions:
-                _offer(b, filtered, state, p)
+                offer(b, filtered, state, p)
                 if env.num_offered > 0 and (env.num_open > 0 or p.preemption != NO_PREEMPTION):
                     return
             close(b, True, state, problem)
@@ -313,7 +330,7 @@ def run(b, wake, state, problem):  # type: ignore[no-untyped-def]
             # The episode was cut: the next candidates are shown, from which a critic values what was to come.
             cut = env.end == AT_MAX_DECISIONS or (env.end == AT_HORIZON and not p.horizon_is_terminal)
             if cut and env.num_ready > 0:
-                _offer(b, False, state, p)
+                offer(b, False, state, p)
             return
         if env.num_ready == 0:
             by_step = p.idle_by_step and not p.reserve
@@ -323,15 +340,16 @@ def run(b, wake, state, problem):  # type: ignore[no-untyped-def]
             if not env.in_round:
                 env.target = min(p.horizon, next_event(env))
         else:
-            _offer(b, filtered, state, p)
-            if wake == DISPATCHED or not p.feasible_only or _some_candidate_open(b, state):
+            offer(b, filtered, state, p)
+            if wake == DISPATCHED or not p.feasible_only or some_candidate_open(b, state):
                 env.in_round = p.reserve
                 return
             env.target = min(p.horizon, next_event(env))
 
 
 @internal
-def _some_candidate_open(b, state):  # type: ignore[no-untyped-def]
+def some_candidate_open(b, state):  # type: ignore[no-untyped-def]
+    """Whether some server is OPEN for some candidate."""
     for k in range(state.env[b].num_offered):
         if _some_open(b, state.tasks[b, state.offered[b, k]].memory, state):
             return True

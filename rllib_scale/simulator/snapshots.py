@@ -22,7 +22,7 @@ def take_snapshot(b: int, state: State, problem: Problem) -> Snapshot:
     return Snapshot(
         index=b,
         clock_s=clock,
-        num_arrived=int(env["workflows_arrived"]),
+        num_arrived=int(env["next_number"]),
         capacity_gflops=servers["capacity"].copy(),
         memory_gb=servers["memory"].copy(),
         free_memory_gb=np.where(away, 0.0, state.free[b]),
@@ -44,7 +44,9 @@ def take_snapshot(b: int, state: State, problem: Problem) -> Snapshot:
 
 def _running(b: int, state: State, problem: Problem) -> np.ndarray:
     """(A,) RUNNING."""
+    # A task that was given up holds its place until it has stopped, and is at that place no longer.
     places = np.flatnonzero(state.running[b] >= 0)
+    places = places[state.tasks["place"][b, state.running[b, places]] == places]
     table = np.empty(len(places), dtype=RUNNING)
     table["workflow"], table["task"] = _names(b, state.running[b, places], state)
     table["server"], table["expected_end_s"] = problem.server_of[places], state.expected[b, places]
@@ -52,9 +54,9 @@ def _running(b: int, state: State, problem: Problem) -> np.ndarray:
 
 
 def _names(b: int, rows: np.ndarray, state: State) -> tuple[np.ndarray, np.ndarray]:
-    """Workflow and index in it of task rows."""
-    workflow = state.tasks[b, rows]["workflow"]
-    return workflow, rows - state.workflows["first_task"][b, workflow]
+    """Number of the workflow and index in it of task rows."""
+    workflows = state.workflows[b, state.tasks[b, rows]["workflow"]]
+    return workflows["number"], rows - workflows["first_task"]
 
 
 def _waiting(b: int, state: State, problem: Problem) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -72,7 +74,7 @@ def _waiting(b: int, state: State, problem: Problem) -> tuple[np.ndarray, np.nda
     table["workflow"], table["task"] = workflow, index
     table["compute_gflop"], table["memory_gb"] = tasks["left"] * details["error"], tasks["memory"]
     table["output_gb"], table["hop"] = tasks["output"], details["hop"]
-    table["arrival_s"], table["ready_s"] = state.workflows["arrival"][b, workflow], tasks["ready"]
+    table["arrival_s"], table["ready_s"] = state.workflows["arrival"][b, tasks["workflow"]], tasks["ready"]
     return rows[order], table[order], np.flatnonzero(np.isin(rows[order], offered))
 
 
@@ -100,26 +102,20 @@ class _Workflows(Mapping[int, LiveWorkflow]):
     def __init__(self, b: int, state: State, problem: Problem) -> None:
         self._b, self._state, self._problem = b, state, problem
 
-    def _live(self) -> list[int]:
-        env = self._state.env[self._b]
-        first = int(env["first_live"])
-        workflows = self._state.workflows[self._b, first : env["workflows_arrived"]]
-        live: list[int] = (first + np.flatnonzero(workflows["num_completed"] < workflows["num_tasks"])).tolist()
-        return live
+        env = state.env[b]
+        arrived = state.workflows[b, env["first_live"] : env["workflows_arrived"]]
+        live = np.flatnonzero(arrived["num_completed"] < arrived["num_tasks"])
+        self._rows = dict(zip(arrived["number"][live].tolist(), (live + env["first_live"]).tolist(), strict=True))
 
     def __len__(self) -> int:
-        return len(self._live())
+        return len(self._rows)
 
     def __iter__(self) -> Iterator[int]:
-        return iter(self._live())
+        return iter(self._rows)
 
     def __getitem__(self, number: int) -> LiveWorkflow:
         b, state = self._b, self._state
-        if not 0 <= number < state.env["workflows_arrived"][b]:
-            raise KeyError(number)
-        workflow = state.workflows[b, number]
-        if workflow["num_completed"] == workflow["num_tasks"]:
-            raise KeyError(number)
+        workflow = state.workflows[b, self._rows[number]]
         first, count = int(workflow["first_task"]), int(workflow["num_tasks"])
         tasks = state.tasks[b, first : first + count]
         source = np.repeat(np.arange(count), tasks["num_successors"])

@@ -97,11 +97,16 @@ ENV = np.dtype(
         ("response_sum", "f8"),
         ("makespan_sum", "f8"),
         ("num_started", "i8"),  # rows of the log
+        ("outside", "i8"),  # whether its events come from outside: nobody knows when a task ends before it does
+        ("next_number", "i8"),  # of the workflow that arrives next
+        ("given_up", "i8"),  # unfinished tasks of workflows that were given up
+        ("given_up_arrivals", "f8"),  # s, sum of their arrivals
     ]
 )
 WORKFLOW = np.dtype(
     [
         ("arrival", "f8"),  # s
+        ("number", "i8"),  # by which schedulers know it, in order of arrival; of an episode its row here
         ("first_task", "i8"),  # its task rows stand side by side
         ("num_tasks", "i8"),
         ("num_seen", "i8"),  # tasks that schedulers know of
@@ -172,6 +177,8 @@ TO_END, FAILED, PREEMPTED = range(3)
 NO_PREEMPTION, RESTART, RESUME = range(3)
 NONE = -1
 """No task row, or no log row."""
+FAR = 1e300
+"""Finish [s] of an attempt that runs until somebody says that it has ended."""
 
 
 class State(NamedTuple):

@@ -59,6 +59,13 @@ class ViewWriter:
         """Whether there is room for all that these arrays can hold."""
         return self.shape == (state.tasks.shape, state.workflows.shape, state.edges.shape)
 
+    def keep(self, workflows: np.ndarray) -> None:
+        """Of the first environment only these workflows (K,) are left, by their former rows."""
+        written = workflows[workflows < self._left.shape[1]]  # others have come since, and are new
+        self._left[0, : len(written)] = self._left[0, written]
+        for name in ("arrived", "first_live"):
+            self._counted[name][0] = np.searchsorted(workflows, self._counted[name][0])
+
     def begin(self, which: np.ndarray) -> None:
         """Environments of `which` (B,) bool begin a new episode."""
         self._counted[which] = 0
@@ -115,7 +122,7 @@ def _write_waiting(b, row, to, state, problem):  # type: ignore[no-untyped-def]
     workflow, out = state.workflows[b, task.workflow], to.waiting[b, shown.num_waiting]
     detail = state.details[b, row]
     shown.num_waiting += 1
-    out.workflow, out.task = task.workflow, row - workflow.first_task
+    out.workflow, out.task = workflow.number, row - workflow.first_task
     out.compute_gflop, out.memory_gb = task.left * error_of(b, row, state, p), task.memory
     out.arrival_s, out.ready_s = workflow.arrival, task.ready
     out.hop, out.descendants = detail.hop, detail.descendants
@@ -161,10 +168,10 @@ def _write_system(b, to, left, counted, state, problem):  # type: ignore[no-unty
             continue
         if is_new or of.completed != workflow.num_completed or of.seen != workflow.num_seen:
             of.completed, of.seen = workflow.num_completed, workflow.num_seen
-            work = _work_of(b, workflow, of, state, p)
+            work = _work_of(b, workflow, of, state, p)  # of a new one nothing has ended but what came with it
             if is_new:
                 new = to.new[b, shown.num_new]
-                new.arrival_s, new.work_gflop, new.num_tasks = workflow.arrival, work, of.seen
+                new.arrival_s, new.work_gflop, new.num_tasks = workflow.arrival, work, of.seen - of.completed
                 new.depth = _depth_of(b, workflow, state, p)
                 shown.num_new += 1
         shown.tasks_in_system += of.seen - of.completed
@@ -197,14 +204,12 @@ def _depth_of(b, workflow, state, p):  # type: ignore[no-untyped-def]
 
 @internal
 def _work_of(b, workflow, of, state, p):  # type: ignore[no-untyped-def]
-    """Demand of the tasks of a workflow that are seen [GFLOP]; writes down that of those that have not ended."""
-    work, of.work = 0.0, 0.0
+    """Write down the demand of the tasks of a workflow that are seen and have not ended [GFLOP]."""
+    of.work = 0.0
     for row in range(workflow.first_task, workflow.first_task + workflow.num_tasks):
         task = state.tasks[b, row]
         if p.revealed and task.num_missing > 0:
             continue
-        compute = state.details[b, row].compute * state.details[b, row].error
-        work += compute
         if task.place < 0 or state.running[b, task.place] == row:
-            of.work += compute
-    return work
+            of.work += state.details[b, row].compute * state.details[b, row].error
+    return of.work

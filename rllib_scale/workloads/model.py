@@ -114,6 +114,13 @@ class Workload:
         """
         return Workload(**self._gathered(workflows) | {"arrival_s": arrival_s})
 
+    def demands_and_edges(self, number: int) -> tuple[Floats, Ints]:
+        """Of one workflow: (T, 4) compute [GFLOP], memory [GB], output [GB] and release delay [s]; (E, 2) edges."""
+        tasks = slice(self.task_offsets[number], self.task_offsets[number + 1])
+        edges = self.edges[self.edge_offsets[number] : self.edge_offsets[number + 1]]
+        columns = (self.compute_gflop, self.memory_gb, self.output_gb, self.delay_s)
+        return np.stack([column[tasks] for column in columns], axis=1), edges
+
     def equals(self, other: Workload) -> bool:
         """Whether every number is the same."""
         return all(np.array_equal(getattr(self, name), getattr(other, name)) for name in self.__dataclass_fields__)

@@ -25,14 +25,13 @@ from rllib_scale.errors import UserError
 from rllib_scale.live.backend import Ended, RayBackend
 from rllib_scale.live.execute import LiveRun, execute
 from rllib_scale.live.flows import Flow
-from rllib_scale.live.ledger import Attempt
 from rllib_scale.live.servers import Call
 from rllib_scale.live.side_by_side import simulated
 from rllib_scale.live.surrogates import Surrogates
-from rllib_scale.observation.backend import run
 from rllib_scale.results.dataset import read
 from rllib_scale.results.storage import Location
 from rllib_scale.schedulers.rules import make_scheduler
+from rllib_scale.simulator.event_engine import Attempt
 from rllib_scale.workloads.model import Workload
 
 pytestmark = LOCAL_RAY
@@ -84,16 +83,16 @@ def run_failing(
     env = problem(ONE)
 
     def fails(attempt: Attempt, inputs: list[Any]) -> Call:
-        task = (attempt.flow.number, attempt.task)
+        task = (attempt.workflow, attempt.task)
         return Call(_fail_at_first, (str(folder / f"{task}"), times.get(task, 0), dies))
 
     backend = RayBackend(env, fails, retries=retries, listener=told.append)
     chain = [task(1), task(1), task(1)]
     workload = work((0.0, chain, [[0, 1], [1, 2]]), (0.0, chain, [[0, 1], [1, 2]]))
     for number in range(2):
-        backend.ledger.expect(Flow.of(workload, number))
+        backend.expect(Flow.of(workload, number))
     try:
-        run(make_scheduler("fastest-idle", env.observation, "feasible"), backend, env)
+        backend.engine.play(make_scheduler("fastest-idle", env.observation, "feasible"), backend.more)
     finally:
         backend.shut_down()
     return backend, told
@@ -108,7 +107,7 @@ def test_a_task_that_raises_is_run_again_and_after_its_last_retry_its_workflow_f
     assert "_fail_at_first" in error.__notes__[0], "where it was raised"
     finished = [(e.flow.number, e.task) for e in told if e.error is None]
     assert sorted(finished) == [(0, 0), (1, 0), (1, 1), (1, 2)]
-    schedule = backend.ledger.schedule()
+    schedule = backend.engine.schedule()
     failed = schedule[schedule["outcome"] == "failed"]
     assert sorted(failed[["workflow", "task"]].tolist()) == [(0, 1)] * 3 + [(1, 1)] * 2
 
@@ -116,10 +115,10 @@ def test_a_task_that_raises_is_run_again_and_after_its_last_retry_its_workflow_f
 def test_a_server_that_dies_comes_back_and_its_tasks_start_anew(tmp_path: Path) -> None:
     backend, _ = run_failing(tmp_path, {(0, 1): 2}, dies=True)
     assert backend.failed == {}, "that a server dies is no failure of the task"
-    schedule = backend.ledger.schedule()
+    schedule = backend.engine.schedule()
     assert (schedule["outcome"] == "finished").sum() == 6
     assert (schedule["outcome"] == "failed").sum() >= 2
-    assert backend.ledger.away_until(backend.now).sum() > 0
+    assert backend.engine.metrics()["failed_attempts"] >= 2
 
 
 def test_the_command_adds_rows_of_the_run_and_of_the_simulator(tmp_path: Path) -> None:
@@ -170,7 +169,8 @@ def test_values_are_checked_before_ray_starts(tmp_path: Path, monkeypatch: pytes
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("rllib_scale.clusters.session.ray_session", lambda *_: pytest.fail("Ray starts"))
     for name, arrival, compute in (("small", 0.0, 1.0), ("large", 0.0, 1e15), ("late", 1e12, 1.0)):
-        work((arrival, [task(compute, output=1.0)], [])).save(tmp_path / f"{name}.json")
+        one = [task(compute, output=1.0)]
+        work((0.0, one, []), (arrival, one, [])).save(tmp_path / f"{name}.json")
     for row in REFUSED.strip().splitlines():
         command, *parts = row.split(" | ")
         line = refused("execute", *command.split())

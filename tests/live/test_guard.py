@@ -23,8 +23,6 @@ from rllib_scale.config import EnvConfig, TierConfig, scenario
 from rllib_scale.errors import UserError
 from rllib_scale.evaluation.workflows import completions_s
 from rllib_scale.live.guard import Guard, _Shadow, play_guarded
-from rllib_scale.live.ledger import Attempt
-from rllib_scale.observation.backend import run
 from rllib_scale.observation.policy import Policy
 from rllib_scale.observation.snapshot import Snapshot
 from rllib_scale.observation.view import View
@@ -32,6 +30,7 @@ from rllib_scale.policies.make import make_policy
 from rllib_scale.schedulers.adaptive_price import AdaptivePrice
 from rllib_scale.schedulers.context import LOAD_UNIT, PRIOR_LOAD
 from rllib_scale.schedulers.dispatcher import Dispatcher
+from rllib_scale.simulator.event_engine import Attempt
 from rllib_scale.workloads.generators import generate
 from rllib_scale.workloads.model import Workload
 
@@ -57,7 +56,7 @@ class OnlySlowest(Dispatcher):
 
 def stays(backend: VirtualBackend, workload: Workload) -> np.ndarray:
     """(W,) from arrival to the end of each workflow [s]."""
-    return completions_s(workload, backend.ledger.schedule()) - workload.arrival_s
+    return completions_s(workload, backend.engine.schedule()) - workload.arrival_s
 
 
 def two_at_load(load: float, until: float) -> tuple[EnvConfig, Workload]:
@@ -104,11 +103,11 @@ def test_a_bad_policy_hands_over_and_what_comes_later_is_as_with_the_guard_alone
     rule = make_policy("fastest-idle", env)
     alone = VirtualBackend(rule.problem(env), workload)
     rule.reset([(0, 0)])
-    run(rule, alone, rule.problem(env))
+    alone.engine.play(rule, alone.more)
     backend, said = guarded(OnlySlowest(), env, workload)
     assert len(said) == 1
     bad = VirtualBackend(env, workload)
-    run(OnlySlowest(), bad, env)
+    bad.engine.play(OnlySlowest(), bad.more)
     with_guard, with_rule, with_bad = (stays(each, workload) for each in (backend, alone, bad))
     half = len(with_rule) // 2
     assert with_guard[half:].tolist() == with_rule[half:].tolist()
@@ -149,7 +148,7 @@ def test_the_shadow_follows_times_that_no_estimate_says() -> None:
     """The rule is not behind itself, though tasks take 0.2 to 5 times their estimate; a bad policy still is."""
 
     def times(attempt: Attempt) -> float:
-        return float(0.2 * 25 ** np.random.default_rng((attempt.flow.number, attempt.task)).random())
+        return float(0.2 * 25 ** np.random.default_rng((attempt.workflow, attempt.task)).random())
 
     env, workload = two_at_load(0.4, 3000.0)
     assert guarded(make_policy("fastest-idle", env), env, workload, times=times)[1] == []
@@ -165,8 +164,8 @@ def test_nothing_is_kept_of_what_has_ended(monkeypatch: pytest.MonkeyPatch) -> N
     guarded(make_policy("fastest-idle", env), env, workload, window=20)
     shadow = kept[-1]
     assert workload.num_workflows > 300
-    assert max(len(shadow._took), len(shadow._ledger.flows), len(shadow._recent), len(shadow._spent)) <= 40
-    assert not shadow._ledger.log
+    assert max(len(shadow._took), len(shadow._recent), len(shadow._spent)) <= 40
+    assert len(shadow._engine.schedule()) < 150, "of what runs, and rows that are used again"
 
 
 @pytest.mark.slow
@@ -176,17 +175,21 @@ def test_what_is_lost_and_what_is_given_up_is_lost_to_the_shadow_too() -> None:
     rule = make_policy("fastest-idle", env)
 
     class Troubled(VirtualBackend):
-        def wait(self) -> Snapshot | None:
-            now = super().wait()
-            ledger = self.ledger
-            if now is not None and ledger.num_arrived % 20 == 10 and ledger.there[2]:
-                ledger.leave(2, self.now)
-            if now is not None and ledger.num_arrived % 20 == 15:
-                ledger.join(2, self.now)
-                for flow in [flow for flow in ledger.flows.values() if flow.number % 20 == 14]:
-                    for attempt in ledger.drop(flow, self.now):
-                        ledger.released(attempt)
-            return None if now is None else ledger.snapshot(self.now)
+        def more(self) -> bool:
+            is_more, engine = super().more(), self.engine
+            if is_more and engine.next_number % 20 == 10 and engine.is_there(2):
+                engine.leave(2)
+                self.tell("leave", 2, self.now)
+            if is_more and engine.next_number % 20 == 15:
+                engine.join(2)
+                self.tell("join", 2, self.now)
+                for flow in [flow for flow in self.flows.values() if flow.number % 20 == 14]:
+                    if engine.is_under_way(flow.number):
+                        for attempt in engine.give_up(flow.number):
+                            engine.stopped(attempt)
+                        del self.flows[flow.number]
+                        self.tell("drop", flow, self.now)
+            return is_more
 
     backend: Any = Troubled(rule.problem(env), workload)
     rule.reset([(0, 0)])

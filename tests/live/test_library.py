@@ -84,9 +84,15 @@ def test_a_workflow_of_functions(cluster: live.Cluster) -> None:
     later = cluster.task(add)(c, 1)
     assert later.result() == 17, "of a workflow that has ended"
     assert cluster.task(joined)(*(cluster.task(joined)(text) for text in "xyz"), end=later).result() == "(x)(y)(z)17"
-    backend, ledger = cluster.backend, cluster.backend.ledger
-    kept = (backend.outputs, backend.failed, backend.deadlines, backend.overheads_s, ledger.log, ledger.flows)
+    backend = cluster.backend
+    kept = (backend.outputs, backend.failed, backend.deadlines, backend.overheads_s, backend.flows)
     assert not any(kept), "nothing is kept of a workflow that has ended"
+    stats = cluster.stats()
+    assert (stats.servers, stats.waiting, stats.running, stats.guard) == (2, 0, 0, "none")
+    assert stats.started == stats.ended == backend.engine.num_started >= 8
+    assert stats.decisions >= stats.started
+    assert stats.wait_mean_s >= 0
+    assert stats.round_mean_s > 0
 
 
 def test_the_demand_decides_where_it_runs(cluster: live.Cluster) -> None:
@@ -195,7 +201,7 @@ def test_a_trained_policy_places_and_the_end_of_the_block_awaits_all() -> None:
     with live.Cluster(policy, tiers=TIERS) as cluster:
         futures = [cluster.task(add)(k).submit() for k in range(6)]
     assert all(future.done() for future in futures)
-    assert cluster.backend.ledger.num_started == 6
+    assert cluster.backend.engine.num_started == 6
 
 
 def test_an_exception_in_the_block_cancels_what_runs() -> None:

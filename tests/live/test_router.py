@@ -191,6 +191,13 @@ def test_a_request_that_no_replica_can_hold_is_refused() -> None:
     ]
     assert [key for key, _ in one.round(TWO, {})] == ["exact"]
     assert one.waiting == 0
+    one.leave("exact")
+    arrive(one, "given up")
+    one.leave("given up", "dropped")
+    stats = one.stats()
+    assert (stats.started, stats.ended, stats.dropped, stats.rejected) == (1, 1, 1, 2)
+    one.round(TWO[:1], {})
+    assert one.stats()[3:-3] == stats[3:-3], "other replicas change nothing of it"
 
 
 def test_a_call_waits_while_the_replica_of_the_one_before_it_is_away() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+import urllib.request
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,7 +16,7 @@ serve = pytest.importorskip("ray.serve", exc_type=ImportError)
 
 from local_ray import LOCAL_RAY  # noqa: E402
 from rllib_scale.errors import UserError  # noqa: E402
-from rllib_scale.live.serve import router_config  # noqa: E402
+from rllib_scale.live.serve import router_config, router_stats  # noqa: E402
 
 pytestmark = LOCAL_RAY
 ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # the replicas cannot import it
@@ -43,6 +44,19 @@ def deployed(name: str, config: Any, replicas: int = 2) -> Any:
     return serve.run(made.bind(), name=name, route_prefix=None)
 
 
+def shown_by_ray() -> str:
+    """What Prometheus would find at the endpoints of the nodes, once it is there; it is brought there in seconds."""
+    for _ in range(60):
+        pages = [
+            urllib.request.urlopen(f"http://{node['NodeManagerAddress']}:{node['MetricsExportPort']}/metrics").read()
+            for node in ray.nodes()
+        ]
+        if any(b"rllib_scale_started" in page for page in pages):
+            break
+        time.sleep(0.5)
+    return b"".join(pages).decode()
+
+
 def test_sticky_keeps_a_session_on_its_replica() -> None:
     handle = deployed("sticky", router_config("sticky", demand={"compute_gflop": 2.0, "moved_gb": 1000.0}))
     mine, yours = handle.options(session_id="mine"), handle.options(session_id="yours")
@@ -54,6 +68,11 @@ def test_sticky_keeps_a_session_on_its_replica() -> None:
     waiting = [mine.remote() for _ in range(4)]
     assert {yours.remote().result() for _ in range(5)} == {other}, "who waits is in nobody's way"
     assert {reply.result() for reply in [busy, *waiting]} == {first}
+    stats = router_stats(handle)
+    assert stats.servers == 2
+    assert stats.started >= 32
+    assert (stats.dropped, stats.rejected) == (0, 0)
+    assert "rllib_scale_started" in shown_by_ray()
     serve.delete("sticky")
 
 

@@ -12,7 +12,7 @@ from networks.probabilities import probabilities
 from rllib_scale.config import DecimaConfig
 from rllib_scale.networks.decima import Decima, Embedded, pass_messages
 from rllib_scale.networks.graph import NODE, PAIR, SERVER, after_start, graph_of, pairs_of
-from rllib_scale.observation.backend import Answer
+from rllib_scale.observation.answers import Answer
 from rllib_scale.observation.starting import Starting
 from small_moments import DIAMOND, OBSERVATION, TWO_FLOWS, moments, permuted, renumbered, workload
 

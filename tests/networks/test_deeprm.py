@@ -9,7 +9,7 @@ import torch
 from networks.probabilities import probabilities
 from rllib_scale.config import DeepRMConfig
 from rllib_scale.networks.deeprm import DeepRM
-from rllib_scale.observation.backend import Answer
+from rllib_scale.observation.answers import Answer
 from rllib_scale.observation.starting import Starting
 from small_moments import OBSERVATION, SMALL, TWO_FLOWS, moments, workload
 

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from reference.answers import random_answer
 from reference.cases import random_mode_config, random_mode_workload
+from reference.observe import fit_of, observe
 from rllib_scale.config import EnvConfig
 from rllib_scale.observation.feature_sets import FEATURE_SETS
-from rllib_scale.observation.observe import fit_of, observe
 from rllib_scale.simulator.engine import Engine
 from rllib_scale.workloads.model import Workload
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from rllib_scale.config import ClusterConfig, TierConfig
-from rllib_scale.observation.backend import Answer
+from rllib_scale.observation.answers import Answer
 from rllib_scale.observation.starting import Servers, Starting, give_one
 from rllib_scale.simulator.cluster import SERVER
 from small_moments import SMALL, TWO_FLOWS, moments, workload

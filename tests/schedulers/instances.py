@@ -8,11 +8,7 @@ import numpy as np
 
 from rllib_scale.config import EnvConfig
 from rllib_scale.evaluation.play import play
-from rllib_scale.observation.backend import run
-from rllib_scale.observation.policy import Policy
 from rllib_scale.schedulers.rules import make_scheduler
-from rllib_scale.simulator.backend import SimulatedBackend
-from rllib_scale.simulator.engine import Engine
 from rllib_scale.workloads.model import Workload
 
 
@@ -39,15 +35,6 @@ def starts(name: str, env: EnvConfig, given: Workload) -> dict[tuple[int, int], 
     """(workflow, task) -> server and time of its start."""
     schedule = play(make_scheduler(name, env.observation, "feasible"), env, 0, [0], given).schedule()
     return {(row["workflow"], row["task"]): (int(row["server"]), float(row["start_s"])) for row in schedule}
-
-
-def play_on_backend(policy: Policy, env: EnvConfig, seed: int, episode: int) -> Engine:
-    """Play an episode as a live cluster is played: a batch of one behind a backend."""
-    played = policy.problem(env)
-    backend = SimulatedBackend(played, seed, episode)
-    policy.reset([(seed, episode)])
-    run(policy, backend, played)
-    return backend.engine
 
 
 def saga_schedule(

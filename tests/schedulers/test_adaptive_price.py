@@ -17,7 +17,7 @@ from rllib_scale.schedulers.rules import make_scheduler
 from rllib_scale.simulator.engine import Engine
 from rllib_scale.workloads.generators import generate
 from rllib_scale.workloads.model import Workload
-from schedulers.instances import PROBLEMS, SEVERAL, TWO, cluster, play_on_backend, starts
+from schedulers.instances import PROBLEMS, SEVERAL, TWO, cluster, starts
 from small_moments import workload
 
 NO_MAP = np.zeros(SHAPE)
@@ -66,13 +66,6 @@ def test_units_of_time_and_work_decide_nothing(name: str, time: float, demand: f
     for column in ("workflow", "task", "server"):
         np.testing.assert_array_equal(one[column], other[column])
     np.testing.assert_allclose(one["start_s"] * time, other["start_s"], rtol=1e-9)
-
-
-@pytest.mark.parametrize("name", PROBLEMS)
-def test_it_decides_on_a_live_cluster_as_in_the_simulator(name: str) -> None:
-    env, rule = EnvConfig.model_validate(PROBLEMS[name]), AdaptivePrice()
-    simulated = play(rule, env, 3, [1]).schedule()
-    np.testing.assert_array_equal(play_on_backend(rule, env, 3, 1).schedule(), simulated)
 
 
 def test_what_has_not_arrived_decides_nothing() -> None:

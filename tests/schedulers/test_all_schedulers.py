@@ -13,7 +13,7 @@ from rllib_scale.errors import UserError
 from rllib_scale.evaluation.play import evaluate, play
 from rllib_scale.schedulers.planning import PlanningDispatcher
 from rllib_scale.schedulers.rules import SCHEDULERS, make_scheduler
-from schedulers.instances import PROBLEMS, play_on_backend
+from schedulers.instances import PROBLEMS
 
 UNPLANNED = {
     "places": "cluster.tiers.max_concurrent",
@@ -75,15 +75,6 @@ def test_a_batch_is_decided_as_in_plain_code(problem: str) -> None:
         for b in range(3):
             assert batch.schedule(b).tobytes() == single.schedule(b).tobytes(), name
             assert len(batch.schedule(b)) > 20
-
-
-@pytest.mark.parametrize("problem", PROBLEMS)
-def test_a_live_cluster_is_decided_as_a_batch_of_one(problem: str) -> None:
-    env = EnvConfig.model_validate(PROBLEMS[problem])
-    for name in ("reserve", "price", "dual-price", "hungarian", "min-min"):
-        rule: Any = make_scheduler(name, env.observation)
-        batch, single = play(rule, env, 11, [0]), play_on_backend(rule, env, 11, 0)
-        assert batch.schedule().tobytes() == single.schedule().tobytes(), name
 
 
 @pytest.mark.parametrize(

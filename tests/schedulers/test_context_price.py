@@ -11,15 +11,14 @@ from reference.rounds import PlainRounds
 from rllib_scale.config import SCENARIOS, EnvConfig
 from rllib_scale.config.schedulers import PriceParameters
 from rllib_scale.evaluation.play import play
-from rllib_scale.observation.backend import BackendBatch
 from rllib_scale.observation.view import ENDED, ENV, INPUT, MOST_SEEN, NEW, WAITING, View
 from rllib_scale.schedulers.context import context_names, initial_weights, theta_names
 from rllib_scale.schedulers.context_price import ContextPrice
 from rllib_scale.schedulers.context_rounds import ContextRounds
 from rllib_scale.schedulers.rules import make_scheduler
-from rllib_scale.simulator.backend import SimulatedBackend
 from rllib_scale.simulator.cluster import SERVER
-from schedulers.instances import PROBLEMS, TWO, play_on_backend
+from rllib_scale.simulator.engine import Engine
+from schedulers.instances import PROBLEMS, TWO
 from small_moments import workload
 
 SPEEDS = np.array([1.0, 2.0])
@@ -52,7 +51,8 @@ class Remembering(ContextPrice):
 
 
 def test_the_context_of_a_literal_instance() -> None:
-    batch = BackendBatch(SimulatedBackend(TWO, workload=GIVEN), TWO, per_task=False)
+    batch = Engine(TWO)
+    batch.reset([0], [0], workload=GIVEN)
     scheduler = Remembering(constant(kappa=1.0), SPEEDS)
     scheduler.reset([(0, 0)])
     starts = scheduler.decide(batch.view())
@@ -210,13 +210,3 @@ def test_a_batch_is_decided_as_in_plain_code_by_the_weights_of_each(problem: str
             ours = [event[at] for event in scheduler.account[b]]
             np.testing.assert_allclose(ours, [event[at] for event in plain.account[b]], atol=1e-9)
     assert batch.schedule(0).tobytes() != batch.schedule(1).tobytes(), "one workload, two weights"
-
-
-@pytest.mark.parametrize("problem", PROBLEMS)
-def test_a_live_cluster_is_decided_as_a_batch_of_one(problem: str) -> None:
-    env = EnvConfig.model_validate(PROBLEMS[problem])
-    draws = np.random.default_rng(1).normal(0, 0.5, (8, 13))
-    scheduler = ContextPrice(initial_weights(PriceParameters(), 3) + draws, np.array([1.0, 2.0, 4.0]))
-    batch, live = play(scheduler, env, 11, [1]), play_on_backend(scheduler, env, 11, 1)
-    assert batch.schedule(0).tobytes() == live.schedule(0).tobytes()
-    assert len(batch.schedule(0)) > 20

@@ -12,8 +12,7 @@ from rllib_scale.cli import main
 from rllib_scale.config import EnvConfig, NamedOrder
 from rllib_scale.config.schedulers import PriceParameters
 from rllib_scale.evaluation.play import play
-from rllib_scale.observation.answers import WAITS
-from rllib_scale.observation.backend import Answer
+from rllib_scale.observation.answers import WAITS, Answer
 from rllib_scale.schedulers.reserving import class_prices
 from rllib_scale.schedulers.rules import make_scheduler
 from rllib_scale.simulator.backend import SimulatedBackend

@@ -5,11 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rllib_scale.config import EnvConfig, scenario
-from rllib_scale.evaluation.play import play
-from rllib_scale.observation.answers import PASS, STOP
-from rllib_scale.observation.backend import Answer, run
-from rllib_scale.schedulers.rules import make_scheduler
+from rllib_scale.config import EnvConfig
+from rllib_scale.observation.answers import PASS, STOP, Answer
 from rllib_scale.simulator.backend import SimulatedBackend
 from rllib_scale.simulator.engine import Engine
 from rllib_scale.workloads.model import Workload
@@ -106,17 +103,6 @@ def test_a_running_task_is_stopped_and_goes_on() -> None:
     assert cluster.apply(Answer(0, 0, 1)) == "started"
     with pytest.raises(ValueError, match="workflow 0, task 1"):
         cluster.apply(Answer(0, 1, STOP))  # it waits
-
-
-def test_a_dispatcher_on_a_backend_plays_as_on_the_engine() -> None:
-    env = scenario("steady-0.7").at_scale(8)
-    expected = play(make_scheduler("heft", env.observation), env, 3, [2])
-    cluster, planner = SimulatedBackend(env, 3, 2), make_scheduler("heft", env.observation)
-    planner.reset([(3, 2)])
-    run(planner, cluster, env)
-    got, wanted = cluster.engine.schedule(), expected.schedule()
-    for column in got.dtype.names:
-        np.testing.assert_array_equal(got[column], wanted[column])
 
 
 @pytest.mark.parametrize("b", [-1, 2, 2**40])

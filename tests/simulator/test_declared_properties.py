@@ -7,11 +7,10 @@ import pytest
 
 from rllib_scale.config import EnvConfig
 from rllib_scale.config.cluster import PROPERTIES
-from rllib_scale.live.ledger import Ledger
 from rllib_scale.observation.feature_sets import FEATURE_SETS, static_features
-from rllib_scale.observation.live_view import LiveView
 from rllib_scale.simulator.cluster import SHORT
 from rllib_scale.simulator.engine import Engine
+from rllib_scale.simulator.event_engine import EventEngine
 from schedulers.instances import SEVERAL
 
 ENV = EnvConfig.model_validate(SEVERAL)
@@ -19,10 +18,10 @@ ENV = EnvConfig.model_validate(SEVERAL)
 
 @pytest.mark.parametrize("name", PROPERTIES)
 def test_a_property_of_a_tier_is_one_of_each_of_its_servers(name: str) -> None:
-    engine, live = Engine(ENV), Ledger(ENV).snapshot(0.0)
+    engine, live = Engine(ENV), EventEngine(ENV)
     engine.reset([1], [0])
     declared = [getattr(tier, name) for tier in ENV.cluster.tiers for _ in range(tier.count)] + [0] * 2
-    for servers in (engine.snapshot(), engine.view(), live, LiveView()(live)):
+    for servers in (engine.snapshot(), engine.view(), live.snapshot(), live.view()):
         assert servers.properties[SHORT.get(name, name)].tolist() == declared
 
 

@@ -15,7 +15,6 @@ from rllib_scale.config.schedulers import HEURISTICS
 from rllib_scale.evaluation.play import play
 from rllib_scale.networks.build import build_network
 from rllib_scale.observation.answers import OPEN
-from rllib_scale.observation.backend import run
 from rllib_scale.observation.policy import Policy
 from rllib_scale.policies.policy import TrainedPolicy
 from rllib_scale.schedulers.rules import SCHEDULERS, make_scheduler
@@ -95,7 +94,7 @@ def test_tasks_that_exactly_fill_the_servers_run_at_once(name: str, needs: float
     played = rule.problem(env)
     live = VirtualBackend(played, work)
     rule.reset([(0, 0)])
-    run(rule, live, played)
+    live.engine.play(rule, live.more)
     assert live.now == 10.0, "on a live cluster"
 
 

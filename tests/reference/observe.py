@@ -1,4 +1,4 @@
-"""The features and the fit of a snapshot: the observation of a live cluster.
+"""The features and the fit of a snapshot, in plain code: what the observation of the engine must be.
 
 What the formulas of the features take is found here in plain code; the simulator's compiled writers give the same to
 the bit.

@@ -1,0 +1,51 @@
+"""A round of a Serve router with 2000 waiting requests: what it takes of the event loop."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+
+from benchmarks.measure import Measure
+from rllib_scale.live.routing import Demand, Replica, RouterSettings, Routing
+
+SCHEDULERS = ("reserve", "price", "adaptive-price", "sticky", "prefix-affinity", "earliest-finish", "least-loaded")
+REPLICAS, PLACES, WAITING = 16, 4, 2000
+BAR_MS = 5.0
+
+
+def run(rounds: int, per_round: int = 8) -> list[Measure]:
+    """The worst of the rounds of each scheduler, in CPU time of the deciding thread."""
+    measures = []
+    for name in SCHEDULERS:
+        found = _round_ms(name, rounds * per_round)
+        title = f"router, {name}: worst of {len(found)} rounds with {WAITING} waiting"
+        measures.append(Measure(title, "ms", max(found), None, BAR_MS, None, True, tuple(found)))
+    return measures
+
+
+def _round_ms(name: str, count: int) -> list[float]:
+    """CPU time of rounds after each of which one request has ended and another has come [ms]; the first is left out."""
+    one, rng = Routing(RouterSettings(scheduler=name)), np.random.default_rng(0)
+    replicas = [Replica(f"r{k}", PLACES, float(1 + k % 4), 16.0) for k in range(REPLICAS)]
+    one.round(replicas, {})
+    coming = iter(range(10**9))
+
+    def arrive() -> None:
+        key = next(coming)
+        demand = Demand(compute_gflop=float(rng.uniform(1, 8)), moved_gb=20.0, session=str(key % 500))
+        one.arrive(key, demand, one.clock())
+
+    runs, found = [], []
+    for _ in range(REPLICAS * PLACES + WAITING):
+        arrive()
+    for _ in range(count + 2):
+        begin = time.thread_time()
+        started = one.round(replicas, {})
+        found.append(1e3 * (time.thread_time() - begin))
+        for key, replica in started:
+            one.ran(str(int(str(key)) % 500), replica)
+            runs.append(key)
+        one.leave(runs.pop(int(rng.integers(len(runs)))))
+        arrive()
+    return found[2:]  # the first fills the replicas, and may compile

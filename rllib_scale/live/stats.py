@@ -1,0 +1,139 @@
+"""What a live cluster or a router is doing: one record, and metrics of Ray, which its Prometheus endpoint shows."""
+
+from __future__ import annotations
+
+import time
+import weakref
+from typing import NamedTuple, Protocol
+
+from ray.util.metrics import Counter, Gauge
+
+from rllib_scale.simulator.event_engine import EventEngine
+
+EVERY_S = 0.5
+"""Ray's metrics are brought up to date at most so often."""
+GUARDS = ("none", "watching", "took over")
+SUMS = ("waiting", "running", "started", "ended", "dropped", "rejected", "decisions", "rounds")
+"""Fields of LiveStats that add up."""
+
+
+class LiveStats(NamedTuple):
+    """Since the start, but for what waits and runs now. Tasks of a cluster, or requests of a router."""
+
+    servers: int  # that are there, or replicas
+    waiting: int
+    running: int
+    started: int  # attempts
+    ended: int  # tasks that have ended well, or requests that were answered
+    dropped: int  # given up: cancelled, timed out, or failed for good
+    rejected: int  # requests that no replica can hold, or whose demand is wrong
+    decisions: int
+    rounds: int  # in which decisions were taken together
+    wait_mean_s: float  # from ready to the start of an attempt, in the time of the problem; NaN: none has started
+    round_mean_s: float  # that a round of decisions takes, on the wall clock; NaN: there was none
+    guard: str  # GUARDS
+
+
+def stats_of(engine: EventEngine | None, ended: int, dropped: int, rejected: int, guard: str) -> LiveStats:
+    """The record of an engine and of what its owner counts; None: there is no server yet."""
+    if engine is None:
+        return LiveStats(0, 0, 0, 0, ended, dropped, rejected, 0, 0, float("nan"), float("nan"), guard)
+    return LiveStats(
+        servers=engine.num_there,
+        waiting=engine.num_waiting,
+        running=len(engine.attempts),
+        started=engine.num_started,
+        ended=ended,
+        dropped=dropped,
+        rejected=rejected,
+        decisions=sum(engine.counts.values()),
+        rounds=engine.rounds,
+        wait_mean_s=engine.waited_s / engine.num_started if engine.num_started else float("nan"),
+        round_mean_s=engine.deciding_s / engine.rounds if engine.rounds else float("nan"),
+        guard=guard,
+    )
+
+
+def total(records: list[LiveStats]) -> LiveStats:
+    """Of several routers of the same replicas, at least one."""
+    counts = {name: sum(getattr(each, name) for each in records) for name in SUMS}
+    started, rounds = max(1, counts["started"]), max(1, counts["rounds"])
+    return records[0]._replace(
+        **counts,
+        servers=max(each.servers for each in records),
+        wait_mean_s=sum(each.wait_mean_s * each.started for each in records if each.started) / started,
+        round_mean_s=sum(each.round_mean_s * each.rounds for each in records if each.rounds) / rounds,
+        guard=max((each.guard for each in records), key=GUARDS.index),
+    )
+
+
+class Source(Protocol):
+    """A router, say."""
+
+    def stats(self) -> LiveStats:
+        """What it is doing."""
+
+
+_SOURCES: dict[str, weakref.WeakSet[Source]] = {}
+"""Of this process, by name; here, as Serve copies the module of a router, and what is in it."""
+
+
+def remember(name: str, source: Source) -> None:
+    """Let `remembered` find a source, as long as it lives."""
+    _SOURCES.setdefault(name, weakref.WeakSet()).add(source)
+
+
+def remembered(name: str) -> list[LiveStats]:
+    """The records of all sources of that name."""
+    return [source.stats() for source in list(_SOURCES.get(name, ()))]
+
+
+class Exporter:
+    """Shows records as metrics of Ray.
+
+    Args:
+        name: value of the tag `name`, by which clusters and deployments are told apart.
+    """
+
+    def __init__(self, name: str) -> None:
+        tags = {"tag_keys": ("name",)}
+        self.gauges = {
+            key: Gauge(f"rllib_scale_{key}", what, **tags)
+            for key, what in (
+                ("servers", "servers or replicas that are there"),
+                ("waiting", "tasks or requests that wait"),
+                ("running", "tasks or requests that run"),
+                ("guard", "0: no guard, 1: it watches, 2: it has taken over"),
+            )
+        }
+        self.counters = {
+            key: Counter(f"rllib_scale_{key}", what, **tags)
+            for key, what in (
+                ("started", "attempts that have started"),
+                ("ended", "tasks that have ended, or requests that were answered"),
+                ("dropped", "tasks or requests that were given up"),
+                ("rejected", "requests that cannot be served"),
+                ("decisions", "answers of the scheduler"),
+                ("rounds", "rounds of decisions"),
+                ("wait_seconds", "sum of the waits of attempts"),
+                ("round_seconds", "sum of the time that rounds take"),
+            )
+        }
+        for metric in (*self.gauges.values(), *self.counters.values()):
+            metric.set_default_tags({"name": name})
+        self._shown: dict[str, float] = dict.fromkeys(self.counters, 0.0)
+        self.due_s = 0.0  # when it may be shown again, on the monotonic clock
+
+    def show(self, stats: LiveStats) -> None:
+        """Bring the metrics up to date."""
+        self.due_s = time.monotonic() + EVERY_S
+        values = stats._asdict()
+        values["guard"] = GUARDS.index(stats.guard)
+        values["wait_seconds"] = stats.wait_mean_s * stats.started if stats.started else 0.0
+        values["round_seconds"] = stats.round_mean_s * stats.rounds if stats.rounds else 0.0
+        for key, gauge in self.gauges.items():
+            gauge.set(values[key])
+        for key, counter in self.counters.items():
+            if values[key] > self._shown[key]:
+                counter.inc(values[key] - self._shown[key])
+                self._shown[key] = values[key]
