@@ -18,6 +18,9 @@ from rllib_scale.workloads.formats.base import Progress
 from rllib_scale.workloads.formats.kv_cache_tester import recorded
 from rllib_scale.workloads.formats.sessions import Agent, Call
 
+MOST_TOKENS = 150_000
+"""Context at which a drawn session ends."""
+
 
 class Caps(Model):
     """Longest gaps of a script."""
@@ -102,7 +105,8 @@ def drawn_scripts(count: int = 200, seed: int = 0) -> Scripts:
         tasks["gap_s"] = np.where(starts_turn, 60.0, np.exp(rng.normal(2.2, 1.0, calls)))
         tasks["release_s"] = np.where(starts_turn, np.cumsum(tasks["gap_s"] + 10.0), -1.0)
         tasks["gap_s"][0] = tasks["release_s"][0] = 0.0
-        scripts.append((tasks, [[number + 1] for number in range(calls - 1)] + [[]]))
+        tasks = tasks[tasks["prompt"] + tasks["output"] <= MOST_TOKENS]
+        scripts.append((tasks, [[number + 1] for number in range(len(tasks) - 1)] + [[]]))
     return joined(scripts)
 
 
