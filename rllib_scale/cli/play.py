@@ -131,6 +131,8 @@ def _print_comparison(frame: pd.DataFrame, problem: Problem) -> None:
     if unfinished:
         columns |= {"unfinished ↓": mean("unfinished", 1), "response of completed (s) ↓": mean("response_mean_s", 2)}
     columns |= {"return ↑": mean("episode_return", 2)}
+    if problem.workload is not None and problem.workload.has_deadlines:
+        columns["in time ↑"] = lambda row: "-" if math.isnan(share := row["mean"]["slo_share"]) else f"{share:.0%}"
     if any(row["invalid_share"] > 0 for row in rows):
         columns["invalid ↓"] = lambda row: f"{row['invalid_share']:.0%}"
     title = "" if len(methods) > 1 else f"{methods[0]}, "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -40,6 +40,11 @@ class ImportCommand(click.Command):
 @click.argument("sources", nargs=-1, metavar="SOURCE...", type=click.Path(path_type=Path))
 @click.option("--output", type=click.Path(path_type=Path), help="Write the workload (JSON).")
 @click.option("--set", "overrides", multiple=True, metavar="mapping.KEY=VALUE", help="Change a setting; repeatable.")
+@click.option(
+    "--deadline",
+    type=click.FloatRange(min=0, min_open=True),
+    help="Seconds from its arrival in which each workflow should be done, where the source states none.",
+)
 @click.option("--scenario", default="steady-0.7", show_default=True, help="Whose servers the load is stated for.")
 @click.option("--cluster", type=click.Path(path_type=Path), help="YAML with the key `cluster`, instead of these.")
 @click.option("--servers", type=int, help="[default: 16, or those of your own cluster]")
@@ -51,6 +56,7 @@ def import_workload(
     sources: tuple[Path, ...],
     output: Path | None,
     overrides: tuple[str, ...],
+    deadline: float | None,
     scenario: str,
     cluster: Path | None,
     servers: int | None,
@@ -61,6 +67,8 @@ def import_workload(
 
     Arrivals count from the first one. Prints what was read, left out and guessed, and what it amounts to on a cluster.
     """
+    import numpy as np
+
     from rllib_scale.workloads.formats.base import Progress
     from rllib_scale.workloads.formats.registry import find_format
     from rllib_scale.workloads.summary import shift_text, summarise
@@ -80,6 +88,8 @@ def import_workload(
     env = problem.env(problem.servers(16) if servers is None else servers)
     progress = Progress(say=say, skip_bad=skip_bad)
     workload = chosen.read(list(sources), mapping, progress)
+    if deadline is not None:
+        workload = replace(workload, deadline_s=np.where(np.isinf(workload.deadline_s), deadline, workload.deadline_s))
     if progress.first_arrival_s:
         say(shift_text(progress.first_arrival_s))
     say(f"writing {workload.num_workflows:,} workflows, {workload.num_tasks:,} tasks")

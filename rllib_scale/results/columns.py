@@ -76,7 +76,11 @@ WORKFLOW_COLUMNS: dict[str, tuple[str, str]] = {
         "adds to release delays",
     ),
     "sojourn_p95_s": ("float64", "95th percentile of it [s]"),
-    "slo_share": ("float64", "workflows done within twice their critical path, of those with so much time to the end"),
+    "slo_share": (
+        "float64",
+        "workflows done within their deadline_s, of those that have one and are done or late; where none has one, "
+        "within twice their critical path, of those with so much time to the end",
+    ),
     "moved_share": ("float64", "attempts on another server than that of their first predecessor, of those with one"),
 }
 """Of whole workflows, `rllib_scale.evaluation.workflows`; missing in the reproduction's rows."""

@@ -43,6 +43,7 @@ class Workload:
             arrival of its workflow, until the task is ready.
         edge_offsets: (W + 1,) first edge row of each workflow, then E.
         edges: (E, 2) predecessor and successor, task indices local to their workflow; unique, acyclic.
+        deadline_s: (W,) time from the arrival until the workflow should be done [s], above 0; by default inf: none.
         session: (W,) number of the session that the workflow belongs to, at least 0: the turns of one conversation
             share one. By default every workflow is a separate session: 0 to W - 1 in the order of arrival.
 
@@ -59,6 +60,7 @@ class Workload:
     edges: Ints
     delay_s: Floats = None  # type: ignore[assignment]
     session: Ints = None  # type: ignore[assignment]
+    deadline_s: Floats = None  # type: ignore[assignment]
 
     def __post_init__(self) -> None:
         if self.delay_s is None:
@@ -66,7 +68,9 @@ class Workload:
         numbered = self.session is not None
         if not numbered:
             object.__setattr__(self, "session", np.arange(len(self.arrival_s)))
-        for name in ("arrival_s", *TASK_FIELDS):
+        if self.deadline_s is None:
+            object.__setattr__(self, "deadline_s", np.full(len(self.arrival_s), np.inf))
+        for name in ("arrival_s", "deadline_s", *TASK_FIELDS):
             object.__setattr__(self, name, np.ascontiguousarray(getattr(self, name), dtype=np.float64))
         for name in ("task_offsets", "edge_offsets", "edges", "session"):
             object.__setattr__(self, name, np.ascontiguousarray(getattr(self, name), dtype=np.int64))
@@ -86,6 +90,11 @@ class Workload:
     def num_tasks(self) -> int:
         """T, of all workflows together."""
         return len(self.compute_gflop)
+
+    def predecessors(self) -> Ints:
+        """(E,) task row of the predecessor of each edge."""
+        rows: Ints = self.edges[:, 0] + self.task_offsets[self._workflow_of_edge()]
+        return rows
 
     @property
     def mean_gflop(self) -> float:
@@ -175,9 +184,16 @@ class Workload:
 
     def _version(self) -> int:
         """The lowest version of the format that can hold the workload."""
-        if not np.array_equal(self.session, np.arange(self.num_workflows)):
+        if self.has_deadlines:
             return VERSIONS[-1]
+        if not np.array_equal(self.session, np.arange(self.num_workflows)):
+            return 3
         return 2 if self.delay_s.any() else 1
+
+    @property
+    def has_deadlines(self) -> bool:
+        """Whether some workflow has a deadline."""
+        return bool(np.isfinite(self.deadline_s).any())
 
     def _workflows(self) -> Iterator[dict[str, Any]]:
         """The JSON content of each workflow, one after the other, as the text of all is large."""
@@ -189,6 +205,7 @@ class Workload:
             yield {
                 "arrival_s": float(self.arrival_s[w]),
                 **({"session": int(self.session[w])} if version > 2 else {}),
+                **({"deadline_s": float(self.deadline_s[w])} if np.isfinite(self.deadline_s[w]) else {}),
                 "tasks": [dict(zip(fields, values, strict=True)) for values in zip(*columns, strict=True)],
                 "edges": self.edges[self.edge_offsets[w] : self.edge_offsets[w + 1]].tolist(),
             }
@@ -207,8 +224,9 @@ class Workload:
         for name in TASK_FIELDS:
             if getattr(self, name).shape != (self.num_tasks,):
                 raise UserError(f"{name} must hold {self.num_tasks} values, one a task")
-        if self.session.shape != (self.num_workflows,):
-            raise UserError(f"session must hold {self.num_workflows} values, one a workflow")
+        for name in ("session", "deadline_s"):
+            if getattr(self, name).shape != (self.num_workflows,):
+                raise UserError(f"{name} must hold {self.num_workflows} values, one a workflow")
         for workflow in np.flatnonzero(np.diff(self.task_offsets) == 0)[:1]:
             raise UserError(f"workflow {workflow}: no tasks: at least one is needed")
 
@@ -226,6 +244,9 @@ class Workload:
             for row in np.flatnonzero(~possible)[:1]:
                 limits = f"from {least:g} to {MAX_NUMBER:g}"
                 raise UserError(f"{self._task(row)}: {name} must be {limits} (got {values[row]})")
+        for workflow in np.flatnonzero(~(self.deadline_s >= 1 / MAX_NUMBER))[:1]:
+            value = self.deadline_s[workflow]
+            raise UserError(f"workflow {workflow}: deadline_s must be at least {1 / MAX_NUMBER:g} (got {value})")
 
     def _check_edges(self) -> None:
         workflow = self._workflow_of_edge()
@@ -275,6 +296,7 @@ class Workload:
             "edge_offsets": edge_offsets,
             "edges": self.edges[edges],
             "session": self.session[workflows],
+            "deadline_s": self.deadline_s[workflows],
         }
 
     def _workflow_of_edge(self) -> Ints:

@@ -1,6 +1,7 @@
 """Metrics of whole workflows: a literal episode, and the engine's own sums."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -81,6 +82,10 @@ def test_a_literal_episode() -> None:
     assert (at_five["slo_share"], at_five["jct_median_s"], at_five["moved_share"]) == (1.0, 2.0, 0.0)
     # At 50 s without its last task the first one has missed its objective.
     assert workflow_metrics(env, workload, cut, 50.0)["slo_share"] == 0.5
+    for deadlines, share in (((6, 2), 1.0), ((5.9, 2), 0.5), ((math.inf, 1.9), 0.0), ((6, math.inf), 1.0)):
+        own = replace(workload, deadline_s=np.array(deadlines))
+        assert workflow_metrics(env, own, schedule, 100.0)["slo_share"] == share
+        assert workflow_metrics(env, own, schedule, 6.0)["slo_share"] == share, "what is done is decided"
 
 
 def test_time_on_the_cluster_leaves_release_delays_out() -> None:

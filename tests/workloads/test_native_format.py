@@ -110,11 +110,23 @@ def test_a_file_is_of_the_lowest_version_that_can_hold_it(path):
         assert all(("session" in workflow) == (version == 3) for workflow in content["workflows"])
 
 
+def test_deadlines_are_of_version_4(path):
+    data = valid() | {"version": 4}
+    data["workflows"][0]["deadline_s"] = 7.5
+    data["workflows"].reverse()
+    read = Workload.from_dict(data, "test")
+    assert read.deadline_s.tolist() == [7.5, np.inf]
+    read.save(path)
+    assert Workload.load(path).equals(read)
+    assert json.loads(path.read_text())["version"] == 4
+    assert read.take(np.array([1, 0]), np.array([0.0, 1.0])).deadline_s.tolist() == [np.inf, 7.5]
+
+
 def test_equals_sees_every_array():
     one = Workload.from_dict(valid(), "test")
-    for name in (*ARRAYS, "delay_s", "session"):
+    for name in (*ARRAYS, "delay_s", "session", "deadline_s"):
         other = Workload.from_dict(valid(), "test")
-        getattr(other, name)[-1] += 1
+        getattr(other, name)[-1] = 17
         assert not one.equals(other), name
 
 
@@ -123,13 +135,14 @@ TASK = [W, 1, "tasks", 2]
 ERRORS = [  # what is wrong, and the key and the value that the message names
     ([1], ["workload: must be a mapping"]),
     (changed(valid(), ["format"], "dax"), ["format", "'dax'"]),
-    (changed(valid(), ["version"], 4), ["version", "4"]),
+    (changed(valid(), ["version"], 5), ["version", "5"]),
     (changed(valid(), ["name"], "x"), ["unknown key 'name'; valid: format, version, workflows"]),
     (changed(valid(), [W, 1, "arrival_s"], "0.5"), ["workflow 1: arrival_s", "'0.5'"]),
     (changed(valid(), [W, 1, "arrival_s"], -1), ["workflow 1: arrival_s", "-1.0"]),
     (changed(valid(), [W, 0], {"arrival_s": 0, "tasks": [], "edges": []}), ["workflow 0: no tasks"]),
     (changed(valid(), [*TASK, "memory_gb"], MISSING), ["workflow 1: tasks.2.memory_gb"]),
     (changed(valid(), [*TASK, "compute_gflop"], 0), ["workflow 1, task 2: compute_gflop", "0.0"]),
+    (changed(valid(), [W, 0, "deadline_s"], 0), ["workflow 0: deadline_s", "0.0"]),
     (changed(valid(), [*TASK, "compute_gflop"], float("nan")), ["workflow 1, task 2: compute_gflop", "nan"]),
     (changed(valid(), [*TASK, "compute_gflop"], 10**400), ["workflow 1: tasks.2.compute_gflop", "1000"]),
     (changed(valid(), [*TASK, "memory_gb"], -0.5), ["workflow 1, task 2: memory_gb", "-0.5"]),

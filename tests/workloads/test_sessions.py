@@ -230,6 +230,13 @@ def test_tracelab(path):
     np.testing.assert_allclose(turns.compute_gflop, 1.19 + 0.038e-3 * new + 15.2e-3 * np.array([30, 90, 60, 20]))
 
 
+def test_tracelab_rounds_may_come_in_any_order(path):
+    records = tracelab_sample()
+    in_order = read("tracelab", write_lines(path, *records), duration="recorded")
+    mixed = read("tracelab", write_lines(path, *(records[i] for i in (1, 3, 0, 2))), duration="recorded")
+    assert mixed.equals(in_order)
+
+
 def test_tracelab_takes_the_last_input_before_the_first_output(path):
     late = tracelab_round(
         "one", 9, 9, 9, ("user_message", "05:00:00"), ("tool_result", "05:00:02"), ("text", "05:00:03"),
@@ -329,7 +336,9 @@ def test_csv(tmp_path):
     tasks[1]["arrival_s"] = "2.50"
     for row, delay in zip(tasks, ["0", "1.5", "0", "0", "2"], strict=True):
         row |= {"delay_s": delay, "session": "7" if row["workflow"] == "a" else "3"}
+        row |= {"deadline_s": "60" if row["workflow"] == "a" else "5"}
     write_csv(tmp_path / "tasks.csv", tasks)
     more = read("csv", tmp_path)
+    assert more.deadline_s.tolist() == [60, 5]
     np.testing.assert_array_equal(more.session, [7, 3])
     np.testing.assert_array_equal(more.delay_s, [2, 0, 1.5, 0, 0])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -19,13 +20,19 @@ class Accumulator:
         self._arrivals, self._sessions = array("d"), array("q")
         self._columns = {name: array("d") for name in TASK_FIELDS}
         self._task_offsets, self._edge_offsets, self._edges = array("q", [0]), array("q", [0]), array("q")
+        self._deadlines = array("d")
 
     def __len__(self) -> int:
         """Workflows so far."""
         return len(self._arrivals)
 
     def add(
-        self, arrival_s: float, session: int, tasks: Mapping[str, Sequence[float]], edges: Iterable[tuple[int, int]]
+        self,
+        arrival_s: float,
+        session: int,
+        tasks: Mapping[str, Sequence[float]],
+        edges: Iterable[tuple[int, int]],
+        deadline_s: float = math.inf,
     ) -> None:
         """Add a workflow.
 
@@ -34,11 +41,13 @@ class Accumulator:
             session: the number of its session.
             tasks: for each of `TASK_FIELDS` a sequence with one value per task.
             edges: predecessor and successor, as indices within the workflow; unique.
+            deadline_s: from its arrival [s].
         """
         self._arrivals.append(arrival_s)
         self._sessions.append(session)
         for name, column in self._columns.items():
             column.extend(tasks[name])
+        self._deadlines.append(deadline_s)
         for edge in edges:
             self._edges.extend(edge)
         self._task_offsets.append(len(self._columns[TASK_FIELDS[0]]))
@@ -46,12 +55,14 @@ class Accumulator:
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """The arrays of `Workload`, in the order of the calls of `add`."""
-        return {name: np.frombuffer(column) for name, column in self._columns.items()} | {
+        columns = {name: np.frombuffer(column) for name, column in self._columns.items()}
+        return columns | {
             "arrival_s": np.frombuffer(self._arrivals),
             "session": np.frombuffer(self._sessions, np.int64),
             "task_offsets": np.frombuffer(self._task_offsets, np.int64),
             "edge_offsets": np.frombuffer(self._edge_offsets, np.int64),
             "edges": np.frombuffer(self._edges, np.int64).reshape(-1, 2),
+            "deadline_s": np.frombuffer(self._deadlines),
         }
 
 

@@ -1,13 +1,15 @@
 """Workflows of any origin as two CSV files: tasks, and the edges between them.
 
-`tasks.csv`: `workflow, task, arrival_s, compute_gflop, memory_gb, output_gb`, optionally `delay_s` (0) and `session`
-(each workflow its own). `edges.csv`, if there are edges: `workflow, predecessor, successor`. Columns may be in any
-order. Workflows and tasks have names; `arrival_s` and `session` are the same in all rows of a workflow. The rows of a
-workflow are contiguous, and `edges.csv` has the workflows in the order of `tasks.csv`: one pass reads both.
+`tasks.csv`: `workflow, task, arrival_s, compute_gflop, memory_gb, output_gb`, optionally `delay_s` (0), `session` (each
+workflow its own) and `deadline_s` (none). `edges.csv`, if there are edges: `workflow, predecessor, successor`. Columns
+may be in any order. Workflows and tasks have names; `arrival_s`, `session` and `deadline_s` are the same in all rows of
+a workflow. The rows of a workflow are contiguous, and `edges.csv` has the workflows in the order of `tasks.csv`: one
+pass reads both.
 """
 
 from __future__ import annotations
 
+import math
 from array import array
 from collections.abc import Iterator, Sequence
 from itertools import groupby
@@ -15,7 +17,7 @@ from pathlib import Path
 from typing import Annotated
 
 import numpy as np
-from pydantic import AfterValidator, BaseModel, Field
+from pydantic import AfterValidator, Field
 
 from rllib_scale.config.base import Model, NonNegative, Positive
 from rllib_scale.config.yaml_files import build_model
@@ -44,9 +46,10 @@ class _Task(Model):
     output_gb: NonNegative
     delay_s: NonNegative = 0.0
     session: Annotated[int, Field(ge=0, lt=2**63)] | None = None
+    deadline_s: Positive = math.inf  # not validated, as a default
 
 
-class _Edge(BaseModel):
+class _Edge(Model):
     workflow: str
     predecessor: str
     successor: str
@@ -101,7 +104,7 @@ def _add(out: Accumulator, name: str, rows: Iterator[Row], edges: Iterator[Row],
         if task.task in numbers:
             raise UserError(f"{where}: task {task.task!r:.60} appears twice in workflow {name!r:.60}")
         numbers[task.task] = len(numbers)
-        for column in ("arrival_s", "session"):
+        for column in ("arrival_s", "session", "deadline_s"):
             value, before = getattr(task, column), getattr(first, column)
             if value != before:
                 raise UserError(f"{where}: {column} is {value}, but {before} in the first row of workflow {name!r:.60}")
@@ -125,7 +128,7 @@ def _add(out: Accumulator, name: str, rows: Iterator[Row], edges: Iterator[Row],
     if cycle:
         raise UserError(f"{where}: the edges of workflow {name!r:.60} form a cycle: {cycle}")
     session = len(out) if first.session is None else first.session
-    out.add(first.arrival_s, session, columns, (divmod(pair, len(numbers)) for pair in ordered))
+    out.add(first.arrival_s, session, columns, (divmod(pair, len(numbers)) for pair in ordered), first.deadline_s)
 
 
 FORMAT = Format(

@@ -1,18 +1,20 @@
 """The JSON format of a workload: its keys and types. `Workload` itself checks the numbers.
 
-    {"format": "rllib-scale-workload", "version": 3, "workflows": [
-        {"arrival_s": 0.3, "session": 0,
+    {"format": "rllib-scale-workload", "version": 4, "workflows": [
+        {"arrival_s": 0.3, "session": 0, "deadline_s": 60.0,
          "tasks": [{"compute_gflop": 9.1, "memory_gb": 12.0, "output_gb": 0.4, "delay_s": 1.5}, ...],
          "edges": [[0, 1], ...]}, ...]}
 
-An edge [p, s] says that task s of the workflow needs the output of its task p. `delay_s` is optional: 0. `session` is
-given in every workflow or in none: then each workflow is a separate session. Version 2 added `delay_s`, version 3
-`session`; a workload is written in the lowest version that can hold it.
+An edge [p, s] says that task s of the workflow needs the output of its task p. `delay_s` is optional: 0, and so is
+`deadline_s`: none. `session` is given in every workflow or in none: then each workflow is a separate session. Version 2
+added `delay_s`, version 3 `session`, version 4 `deadline_s`; a workload is written in the lowest version that can hold
+it.
 """
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -27,7 +29,7 @@ from rllib_scale.files import write_atomic
 from rllib_scale.workloads.formats.accumulator import TASK_FIELDS, Accumulator
 
 FORMAT = "rllib-scale-workload"
-VERSIONS = (1, 2, 3)
+VERSIONS = (1, 2, 3, 4)
 
 
 def read(path: Path) -> Any:
@@ -50,6 +52,7 @@ class _Task(Model, strict=True):
 
 
 _Index = Annotated[int, Field(ge=-(2**63), lt=2**63)]
+_Finite = Annotated[float, Field(allow_inf_nan=False)]
 _Edge = Annotated[tuple[_Index, _Index], Field(strict=False)]
 
 
@@ -58,6 +61,7 @@ class _Workflow(Model, strict=True):
     tasks: list[_Task]
     edges: list[_Edge]
     session: Annotated[int, Field(ge=0, lt=2**63)] | None = None
+    deadline_s: _Finite | None = None
 
 
 class _File(Model, strict=True):
@@ -80,7 +84,8 @@ def parse(data: Any) -> dict[str, NDArray[Any]]:
             raise UserError(f"workflow {w}: session must be given in every workflow or in none")
         numbered = workflow.session is not None
         columns = {name: [getattr(task, name) for task in workflow.tasks] for name in TASK_FIELDS}
-        out.add(workflow.arrival_s, workflow.session or 0, columns, workflow.edges)
+        deadline_s = math.inf if workflow.deadline_s is None else workflow.deadline_s
+        out.add(workflow.arrival_s, workflow.session or 0, columns, workflow.edges, deadline_s)
     arrays = out.arrays()
     return arrays if numbered else {name: array for name, array in arrays.items() if name != "session"}
 

@@ -177,6 +177,7 @@ class _Entry:
     at: str
     trace: str
     ends_turn: bool
+    begins_turn: bool
 
 
 class Log:
@@ -190,7 +191,15 @@ class Log:
         """Say what a name is below; one that is no agent stands for the agent above it."""
         self._above[name] = above, is_agent
 
-    def add(self, session: str, call: Call, at: str = "", trace: str = "", ends_turn: bool = False) -> None:
+    def add(
+        self,
+        session: str,
+        call: Call,
+        at: str = "",
+        trace: str = "",
+        ends_turn: bool = False,
+        begins_turn: bool = False,
+    ) -> None:
         """Add a call.
 
         Args:
@@ -199,8 +208,9 @@ class Log:
             at: the name that called, see `place`; a name without a place is the main agent.
             trace: calls of the main agent under another trace belong to another turn.
             ends_turn: the next call of the main agent belongs to another turn.
+            begins_turn: this call belongs to another turn than the one before it.
         """
-        self._entries.setdefault(session, []).append(_Entry(call, at, trace, ends_turn))
+        self._entries.setdefault(session, []).append(_Entry(call, at, trace, ends_turn, begins_turn))
 
     def workload(self, sources: Sequence[Path], mapping: SessionMapping, progress: Progress) -> Workload:
         """The workload of all sessions, numbered in the order of their first records."""
@@ -251,7 +261,8 @@ class Log:
         main = next(name for name in made if parent[name] is None)
         starts_s, turn = [], 0
         for before, entry in zip([None, *of_agent[main]], of_agent[main], strict=False):
-            turn += before is not None and (before.ends_turn or before.trace != entry.trace)
+            is_other = before is not None and (before.ends_turn or before.trace != entry.trace)
+            turn += before is not None and (is_other or entry.begins_turn)
             entry.call.turn = turn
             starts_s.append(entry.call.start_s)
         for name, agent in made.items():
