@@ -37,11 +37,10 @@ def test_rules_move_sessions_as_they_say() -> None:
     assert moved["random"] == pytest.approx(2 / 3, abs=0.15)
     assert 0.4 < moved["least-outstanding"] < 0.9
     assert 0.4 < moved["power-of-two"] < 0.9
-    for name in ("lmetric", "weighted-scores"):
-        assert 0 < moved[name] < 0.2
-    assert moved["lmetric"] < moved["prefix-affinity"] < moved["random"]
+    assert 0 < moved["lmetric"] < 0.1
+    assert moved["lmetric"] < moved["weighted-scores"] < moved["prefix-affinity"] < moved["random"]
     assert moves(played("prefix-affinity:bound=100").calls) == 0
-    assert moves(played("weighted-scores:prefix=0,memory=0").calls) > 0.3
+    assert moves(played("weighted-scores:prefix=0,memory=0").calls) > 0.4, "without the cache by load alone"
 
 
 def test_least_outstanding_is_even_and_power_of_two_between_it_and_random() -> None:
