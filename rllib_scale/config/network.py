@@ -13,6 +13,8 @@ class EncoderConfig(Model):
     """Settings of every network over an observation [SCALE, sec. 4.2 and 5]."""
 
     section: ClassVar = "network"
+    built_by: ClassVar = ""
+    """`module:Class` in `rllib_scale.networks` of an encoder that takes the columns and the width alone."""
 
     embedding_dim: Width = Field(default=16, description="width d of embeddings")
     standardise: Literal["fixed", "none"] = Field(
@@ -64,6 +66,8 @@ class SetTransformerConfig(_Attending):
 
 class DeepSetsConfig(EncoderConfig):
     """Deep Sets under the same pointer."""
+
+    built_by: ClassVar = "deep_sets:DeepSets"
 
     name: Literal["deep-sets"]
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+
 import torch
 
 from rllib_scale import plugins
@@ -16,7 +18,6 @@ from rllib_scale.config.network import (
 )
 from rllib_scale.errors import UserError
 from rllib_scale.networks.cross_attention import CrossAttentionPointer
-from rllib_scale.networks.deep_sets import DeepSets
 from rllib_scale.networks.inputs import InputSpec
 from rllib_scale.networks.mlp import StructuredMLP
 from rllib_scale.networks.pointer import SetPointer
@@ -63,7 +64,9 @@ def build_network(trial: TrialConfig) -> Network:
         case AttentionModelConfig():
             return CrossAttentionPointer(inputs, d, sizes.num_heads, sizes.num_blocks, sizes.logit_clip)
         case _:
-            return DeepSets(inputs, d)
+            module, _, name = sizes.built_by.partition(":")
+            encoder: type[SetPointer] = getattr(import_module(f"rllib_scale.networks.{module}"), name)
+            return encoder(inputs, d)
 
 
 def _sizes(trial: TrialConfig) -> EncoderConfig:
