@@ -78,7 +78,7 @@ def _visit_us(name: str, servers: int, batch: int) -> float:
         starts = answers[answers[:, 3] >= 0]
         seconds += time.perf_counter() - start
         engine.dispatch(starts)
-    return 1e6 * seconds / scheduler.rounds.visits[0]
+    return 1e6 * seconds / scheduler.visits.visited[0]
 
 
 def exponent(servers: Sequence[int], costs: Sequence[float]) -> float:

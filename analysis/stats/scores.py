@@ -14,9 +14,9 @@ from rllib_scale.errors import UserError
 
 from ..rows import SETTING
 
-PLACE = (*SETTING, "test_servers")
+AT_SCALE = (*SETTING, "test_servers")
 EPISODE = ("eval_seed", "episode")
-PAIR_KEY = (*PLACE, *EPISODE)
+PAIR_KEY = (*AT_SCALE, *EPISODE)
 """What two rows must share to be a pair; where both methods are learned, the training seed too."""
 NO_SEED = -1
 """Stands for the missing training seed of a rule, and sorts before any other."""

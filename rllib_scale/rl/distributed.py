@@ -11,7 +11,7 @@ def num_learners() -> int:
     return distributed.get_world_size() if distributed.is_available() and distributed.is_initialized() else 1
 
 
-def joined(rows: Tensor) -> Tensor:
+def gathered(rows: Tensor) -> Tensor:
     """(W B, ...) the rows (B, ...) of all W learners, by rank. B is the same everywhere.
 
     A learner's own rows carry W times their gradient. For RLlib averages gradients over learners: right for a mean over
@@ -26,7 +26,7 @@ def joined(rows: Tensor) -> Tensor:
 
 
 def own(rows: Tensor) -> Tensor:
-    """(B, ...) a learner's own of the rows that `joined` returned."""
+    """(B, ...) a learner's own of the rows that `gathered` returned."""
     return rows if (learners := num_learners()) == 1 else rows.chunk(learners)[distributed.get_rank()]
 
 

@@ -40,7 +40,7 @@ def draw_problem(problems: ProblemsConfig, env: EnvConfig, seed: int, episode: i
     return padded(problems.draw(env, u, v), rows)
 
 
-def _joined(name: str) -> Any:
+def _concatenated(name: str) -> Any:
     """An attribute of `Engine` for all environments of `DrawnEngines`."""
     return property(lambda self: np.concatenate([getattr(engine, name) for engine in self._engines]))
 
@@ -96,9 +96,14 @@ class DrawnEngines:
         self._engines[b] = Engine(draw_problem(self._problems, self._drawn_of, seed, episode))
         self._engines[b].reset([seed], [episode])
 
-    observation, mask = _joined("observation"), _joined("mask")
-    reward, outcome, elapsed, clock = _joined("reward"), _joined("outcome"), _joined("elapsed"), _joined("clock")
-    done, truncated = _joined("done"), _joined("truncated")
+    observation, mask = _concatenated("observation"), _concatenated("mask")
+    reward, outcome, elapsed, clock = (
+        _concatenated("reward"),
+        _concatenated("outcome"),
+        _concatenated("elapsed"),
+        _concatenated("clock"),
+    )
+    done, truncated = _concatenated("done"), _concatenated("truncated")
 
     def snapshot(self, b: int) -> Snapshot:
         """Of environment b."""

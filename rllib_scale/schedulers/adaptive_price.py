@@ -19,7 +19,7 @@ from rllib_scale import zoo
 from rllib_scale.config import EnvConfig
 from rllib_scale.config.schedulers import AdaptivePriceParameters
 from rllib_scale.observation.view import View
-from rllib_scale.schedulers.adaptive_rounds import INPUTS, THETA, AdaptiveRounds
+from rllib_scale.schedulers.adaptive_terms import INPUTS, THETA, AdaptiveTerms
 from rllib_scale.schedulers.reserving import PricingDispatcher
 
 SHAPE = len(THETA), len(INPUTS)
@@ -66,7 +66,7 @@ class AdaptivePrice(PricingDispatcher):
     def reset(self, seeds: list[tuple[int, int]]) -> None:
         """See `BasePolicy.reset`."""
         super().reset(seeds)
-        self.learned = AdaptiveRounds(np.broadcast_to(self.weights, (len(seeds), *SHAPE)), self._moves_take_time)
+        self.learned = AdaptiveTerms(np.broadcast_to(self.weights, (len(seeds), *SHAPE)), self._moves_take_time)
 
     def change_servers(self, seeds: list[tuple[int, int]]) -> None:
         """See `BasePolicy.change_servers`."""

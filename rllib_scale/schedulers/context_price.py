@@ -16,7 +16,7 @@ import numpy as np
 
 from rllib_scale.observation.view import View
 from rllib_scale.schedulers.context import ANY_SIZE, Floats, context_names, theta_names
-from rllib_scale.schedulers.context_rounds import ContextRounds
+from rllib_scale.schedulers.context_terms import ContextTerms
 from rllib_scale.schedulers.reserving import PricingDispatcher
 
 
@@ -50,7 +50,7 @@ class ContextPrice(PricingDispatcher):
     def reset(self, seeds: list[tuple[int, int]]) -> None:
         """See `BasePolicy.reset`."""
         super().reset(seeds)
-        self.contexts = ContextRounds(
+        self.contexts = ContextTerms(
             np.broadcast_to(self.weights, (len(seeds), *self.weights.shape[-2:])), self.speeds, self.sizes
         )
 

@@ -8,8 +8,8 @@ import numpy as np
 
 from rllib_scale.observation.view import View
 from rllib_scale.schedulers.reserving import PricingDispatcher
-from rllib_scale.schedulers.rounds import NUMBERS, Rounds
 from rllib_scale.schedulers.visiting import OPTION
+from rllib_scale.schedulers.visits import NUMBERS, Visits
 
 
 class Choice(NamedTuple):
@@ -40,7 +40,7 @@ def explain(policy: PricingDispatcher, view: View) -> Explanation:
     numbers, prices = policy.terms(view)
     waiting = int(view.env["num_waiting"][0])
     options = np.zeros((max(1, waiting), 2), dtype=OPTION)
-    answers = Rounds().by_price(View(*(array.copy() for array in view)), numbers, prices, options)
+    answers = Visits().by_price(View(*(array.copy() for array in view)), numbers, prices, options)
     choices = [
         Choice(workflow, task, server >= 0, of[of["server"] >= 0])
         for (_, workflow, task, server), of in zip(answers.tolist(), options, strict=False)

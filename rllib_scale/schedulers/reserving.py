@@ -15,8 +15,8 @@ from rllib_scale.observation.policy import Batch
 from rllib_scale.observation.starting import give_one
 from rllib_scale.observation.view import View
 from rllib_scale.schedulers.base import BasePolicy
-from rllib_scale.schedulers.rounds import NUMBERS, UNITS, Rounds, in_order
 from rllib_scale.schedulers.visiting import EARLIEST_FINISH, FASTEST_OPEN, servers_in
+from rllib_scale.schedulers.visits import NUMBERS, UNITS, Visits, in_order
 from rllib_scale.workloads.fitting import fits
 
 EVERY = slice(None)
@@ -28,7 +28,7 @@ class VisitingDispatcher(BasePolicy):
     """Decides at each event from the view of a batch, as a `Dispatcher` does from snapshots.
 
     Attributes:
-        rounds: what visits, since `reset`.
+        visits: what visits, since `reset`.
     """
 
     can_be_asked = True
@@ -41,7 +41,7 @@ class VisitingDispatcher(BasePolicy):
     def reset(self, seeds: list[tuple[int, int]]) -> None:
         """See `BasePolicy.reset`."""
         super().reset(seeds)
-        self.rounds = Rounds()
+        self.visits = Visits()
 
     @abstractmethod
     def decide(self, view: View) -> np.ndarray:
@@ -72,7 +72,7 @@ class NonBlocking(VisitingDispatcher):
 
     def decide(self, view: View) -> np.ndarray:
         """See `VisitingDispatcher.decide`."""
-        return self.rounds.by_name(view, self.parameters.order, FASTEST_OPEN)
+        return self.visits.by_name(view, self.parameters.order, FASTEST_OPEN)
 
 
 class Reserve(VisitingDispatcher):
@@ -83,7 +83,7 @@ class Reserve(VisitingDispatcher):
 
     def decide(self, view: View) -> np.ndarray:
         """See `VisitingDispatcher.decide`."""
-        return self.rounds.by_name(view, self.parameters.order, EARLIEST_FINISH, self.parameters.waiting)
+        return self.visits.by_name(view, self.parameters.order, EARLIEST_FINISH, self.parameters.waiting)
 
 
 class PricingDispatcher(VisitingDispatcher):
@@ -95,7 +95,7 @@ class PricingDispatcher(VisitingDispatcher):
 
     def decide(self, view: View) -> np.ndarray:
         """See `VisitingDispatcher.decide`."""
-        return self.rounds.by_price(view, *self.terms(view))
+        return self.visits.by_price(view, *self.terms(view))
 
 
 class Price(PricingDispatcher):

@@ -7,7 +7,7 @@ import numpy as np
 from rllib_scale.compiled import internal, rare
 from rllib_scale.simulator.heaps import BY_ARRIVAL, BY_FINISH, BY_RANK, push, remove
 from rllib_scale.simulator.reward import reward_of_start
-from rllib_scale.simulator.state import AWAY, DRAINING, FAILED, FAR, NONE, PREEMPTED, RESUME, TO_END
+from rllib_scale.simulator.state import AWAY, DRAINING, FAILED, FAR, NONE, RESUME, STOPPED, TO_END
 
 # ---------------------------------------------------------------------- tasks that wait
 
@@ -181,7 +181,7 @@ def leave_queue(b, place, state):  # type: ignore[no-untyped-def]
 
 @rare
 def end_attempt(b, place, outcome, state, problem):  # type: ignore[no-untyped-def]
-    """The task of a place stops before its end, FAILED or PREEMPTED, and waits anew from now on."""
+    """The task of a place stops before its end, FAILED or STOPPED, and waits anew from now on."""
     env, p, row = state.env[b], problem.parameters[0], state.running[b, place]
     task, detail, log = state.tasks[b, row], state.details[b, row], state.log[b, state.attempt[b, place]]
     leave_queue(b, place, state)
@@ -191,11 +191,11 @@ def end_attempt(b, place, outcome, state, problem):  # type: ignore[no-untyped-d
     done = min(task.left, task.left * worked / (planned - log.start - log.transfer))
     state.busy[b, log.server] += took if env.outside else env.clock - log.finish
     log.finish, log.outcome, log.work = env.clock, outcome, done
-    if outcome == PREEMPTED:
+    if outcome == STOPPED:
         env.preempted_attempts += 1
     else:
         env.failed_attempts += 1
-    if outcome == PREEMPTED and p.preemption == RESUME:
+    if outcome == STOPPED and p.preemption == RESUME:
         task.left -= done
         detail.spent += worked
         env.lost += took - worked

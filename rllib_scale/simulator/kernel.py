@@ -23,8 +23,7 @@ from rllib_scale.simulator.rounds import (
     run,
     withdraw,
 )
-from rllib_scale.simulator.state import DISPATCHED, NO_PREEMPTION, NONE, ROUNDS, RUNNING, STEPS
-from rllib_scale.simulator.state import PREEMPTED as STOPPED
+from rllib_scale.simulator.state import DISPATCHED, NO_PREEMPTION, NONE, ROUNDS, RUNNING, STEPS, STOPPED
 from rllib_scale.simulator.writers import write_observation
 
 DONE, REFUSED, TOO_SMALL = range(3)

@@ -22,8 +22,8 @@ from rllib_scale.simulator.state import (
     NONE,
     ROUNDS,
     RUNNING,
+    STOPPED,
 )
-from rllib_scale.simulator.state import PREEMPTED as STOPPED
 from rllib_scale.workloads.fitting import fits
 
 # ---------------------------------------------------------------------- feasibility

@@ -172,7 +172,7 @@ RUNNING, AT_HORIZON, ALL_DONE, AT_MAX_DECISIONS = range(4)
 STEPS, ROUNDS, DISPATCHED = range(3)
 """What wakes the scheduler: a candidate, a server for it; or any task that waits."""
 UP, DRAINING, AWAY = range(3)
-TO_END, FAILED, PREEMPTED = range(3)
+TO_END, FAILED, STOPPED = range(3)
 """Of an attempt: it runs or ran to its end, or was ended before."""
 NO_PREEMPTION, RESTART, RESUME = range(3)
 NONE = -1

@@ -18,7 +18,7 @@ from rllib_scale.config.schedulers import AdaptivePriceParameters
 from rllib_scale.evaluation.candidates import Instance, Outcomes, outcomes_of
 from rllib_scale.policies.policy import save_weights
 from rllib_scale.schedulers.adaptive_price import SHAPE, AdaptivePrice
-from rllib_scale.schedulers.adaptive_rounds import THETA
+from rllib_scale.schedulers.adaptive_terms import THETA
 from rllib_scale.schedulers.context import Floats, initial_weights
 from rllib_scale.schedulers.context_price import ContextPrice
 from rllib_scale.schedulers.dual_price import initial_weights_by_duals

@@ -11,7 +11,7 @@ from rllib_scale.config import EnvConfig
 from rllib_scale.config.schedulers import AdaptivePriceParameters
 from rllib_scale.evaluation.play import play
 from rllib_scale.schedulers.adaptive_price import AGE, SHAPE, AdaptivePrice, shipped_map
-from rllib_scale.schedulers.adaptive_rounds import BEYOND, INPUTS, KAPPA, PENALTY, THETA
+from rllib_scale.schedulers.adaptive_terms import BEYOND, INPUTS, KAPPA, PENALTY, THETA
 from rllib_scale.schedulers.estimates import FOLLOWER_DECAY, KEEPS, PSEUDO_TASKS
 from rllib_scale.schedulers.rules import make_scheduler
 from rllib_scale.simulator.engine import Engine

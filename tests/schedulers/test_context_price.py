@@ -14,7 +14,7 @@ from rllib_scale.evaluation.play import play
 from rllib_scale.observation.view import ENDED, ENV, INPUT, MOST_SEEN, NEW, WAITING, View
 from rllib_scale.schedulers.context import context_names, initial_weights, theta_names
 from rllib_scale.schedulers.context_price import ContextPrice
-from rllib_scale.schedulers.context_rounds import ContextRounds
+from rllib_scale.schedulers.context_terms import ContextTerms
 from rllib_scale.schedulers.rules import make_scheduler
 from rllib_scale.simulator.cluster import SERVER
 from rllib_scale.simulator.engine import Engine
@@ -112,7 +112,7 @@ def test_numbers_that_never_change_are_the_price_rule() -> None:
     assert len(schedules[0]) > 100
 
 
-def seen(speeds: list[float], capacity: list[float], idle: list[bool]) -> tuple[ContextRounds, np.ndarray]:
+def seen(speeds: list[float], capacity: list[float], idle: list[bool]) -> tuple[ContextTerms, np.ndarray]:
     """What the weights for `speeds`, with the prices 1 and 3, make of a cluster: their context, and its prices."""
     n, names = len(capacity), theta_names(len(speeds))
     weights = np.zeros((1, len(names), 1 + len(context_names(len(speeds)))))
@@ -136,7 +136,7 @@ def seen(speeds: list[float], capacity: list[float], idle: list[bool]) -> tuple[
         free=np.full((1, n), 10.0),
         next_end=np.full((1, n), np.inf),
     )
-    rounds = ContextRounds(weights, np.array(speeds))
+    rounds = ContextTerms(weights, np.array(speeds))
     prices = rounds(view)[1][0]
     first = rounds.context.copy()
     rounds(view._replace(is_open=~view.is_open))  # asked again in the same round: what was seen when it began holds

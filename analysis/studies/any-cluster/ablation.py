@@ -14,7 +14,7 @@ from rllib_scale.compiled import internal
 from rllib_scale.config.family import Family
 from rllib_scale.config.schedulers import AdaptivePriceParameters
 from rllib_scale.evaluation.candidates import Instance, outcomes_of, play_base
-from rllib_scale.schedulers import adaptive_rounds, estimates, online_prices
+from rllib_scale.schedulers import adaptive_terms, estimates, online_prices
 from rllib_scale.schedulers.adaptive_price import AdaptivePrice, shipped_map
 from rllib_scale.workloads.family import draw_kind
 
@@ -54,13 +54,13 @@ elif without == "context":
 elif without == "duals":
     online_prices.DISCOUNT = 0.0
 elif without == "scarcity":
-    adaptive_rounds.SCARCE = 1e-9
+    adaptive_terms.SCARCE = 1e-9
 elif without == "window":
     estimates.KEEPS = 1.0
 elif without == "hidden work":
-    adaptive_rounds.hidden_of = internal(lambda seen, sizes: 0.0)
+    adaptive_terms.hidden_of = internal(lambda seen, sizes: 0.0)
 elif without == "followers":
-    adaptive_rounds.followers_of = internal(lambda seen, followers: 1.0)
+    adaptive_terms.followers_of = internal(lambda seen, followers: 1.0)
 elif without == "units":
     online_prices._take_means = in_units_of_5_s
 task_s = 25.0 if without in ("25 s", "units") else 5.0

@@ -14,7 +14,7 @@ from rllib_scale.evaluation.workflows import completions_s
 from rllib_scale.observation.policy import Policy
 from rllib_scale.observation.view import View
 from rllib_scale.schedulers.adaptive_price import AdaptivePrice
-from rllib_scale.schedulers.adaptive_rounds import AdaptiveRounds
+from rllib_scale.schedulers.adaptive_terms import AdaptiveTerms
 from rllib_scale.schedulers.rules import make_scheduler
 from rllib_scale.workloads.family import draw_kind
 from rllib_scale.workloads.generators import generate
@@ -26,7 +26,7 @@ CHANGE_S, COUNT, SEED = 300.0, 40, 6301
 class Told(AdaptivePrice):
     """Knows both regimes."""
 
-    def __init__(self, known: list[AdaptiveRounds]) -> None:
+    def __init__(self, known: list[AdaptiveTerms]) -> None:
         super().__init__()
         self.known = known
 
@@ -64,7 +64,7 @@ def outcome(policy: Policy, env: EnvConfig, workload: Workload) -> np.ndarray:
     return np.log([engine.metrics()["response_mean_s"], np.quantile(times, 0.95)])
 
 
-def knowledge(env: EnvConfig, seed: int) -> AdaptiveRounds:
+def knowledge(env: EnvConfig, seed: int) -> AdaptiveTerms:
     """What is learned in one episode."""
     rule = AdaptivePrice()
     play(rule, env, seed, [0])

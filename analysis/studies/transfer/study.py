@@ -20,7 +20,7 @@ from rllib_scale_analysis.labels import label
 from rllib_scale_analysis.load import load
 from rllib_scale_analysis.rows import variants
 from rllib_scale_analysis.stats.intervals import MIN_SEEDS, mean_interval
-from rllib_scale_analysis.stats.scores import EPISODE, PLACE
+from rllib_scale_analysis.stats.scores import AT_SCALE, EPISODE
 from rllib_scale_analysis.tables.league import BOOTSTRAP_SEED
 from rllib_scale_analysis.tables.relative import BASE, PREFIX
 from rllib_scale_analysis.tables.render import to_csv
@@ -52,7 +52,7 @@ def transfer(episodes: pd.DataFrame, features: pd.DataFrame) -> pd.DataFrame:
         One row per (setting, test_servers, variant, trial_id): DRIFTS, AGAINST and LOST. No rows of policies that
         were not played on the problem of their training, or where fewer than FEWEST problems are left.
     """
-    place = list(PLACE)
+    place = list(AT_SCALE)
     columns = [*place, *IDENTITY, *DRIFTS, AGAINST, LOST]
     features = features.dropna(subset=list(DRIFTS))
     base = episodes[episodes["method"] == BASE].groupby([*place, *EPISODE], observed=True)[METRIC].mean()
@@ -96,7 +96,7 @@ def agreement(rows: pd.DataFrame) -> pd.DataFrame:
         bootstrap over the policies (NaN with fewer than MIN_SEEDS); between_problems: correlation of the means over
         the policies; policies, problems: those of policies that were played on every problem.
     """
-    place = list(PLACE)
+    place = list(AT_SCALE)
     records = []
     for drift in DRIFTS:
         tables = [
@@ -145,7 +145,7 @@ def lost_by_drift(rows: pd.DataFrame, found: pd.DataFrame, looks: Mapping[str, L
     for drift in DRIFTS:
         marks = []
         for name, look in looks.items():
-            means = rows[rows["variant"] == name].groupby(list(PLACE), observed=True)[[drift, LOST]].mean()
+            means = rows[rows["variant"] == name].groupby(list(AT_SCALE), observed=True)[[drift, LOST]].mean()
             said = [f"{name}, {scenario}, N = {servers}" for scenario, *_, servers in means.index]
             alone = Look(look.colour, look.marker, "", look.hollow)
             marks.append(Marks(means[drift], means[LOST], alone, name, size=0.7, hover=said))

@@ -11,7 +11,7 @@ from ray.rllib.core.columns import Columns
 from ray.rllib.evaluation.postprocessing import Postprocessing
 from torch import Tensor
 
-from rllib_scale.rl.distributed import joined, num_learners, own
+from rllib_scale.rl.distributed import gathered, num_learners, own
 from rllib_scale.rl.ppo.lean_update import Batch
 from rllib_scale.rl.ppo.loss import standardised
 
@@ -65,7 +65,7 @@ class ExactBatch(ConnectorV2):
             if isinstance(values, Tensor) and column != Columns.LOSS_MASK
         }
         if self.standardise:
-            kept[Postprocessing.ADVANTAGES] = own(standardised(joined(kept[Postprocessing.ADVANTAGES])))
+            kept[Postprocessing.ADVANTAGES] = own(standardised(gathered(kept[Postprocessing.ADVANTAGES])))
         if self.reference is not None:
             kept[REFERENCE_LOGITS] = self.reference(kept[Columns.OBS])
         return kept

@@ -32,7 +32,7 @@ from rllib_scale.networks.build import Network
 from rllib_scale.networks.compiled.fused import fuse
 from rllib_scale.networks.srr import feature_statistics, ramp
 from rllib_scale.policies.policy import initial_network
-from rllib_scale.rl.distributed import joined, own
+from rllib_scale.rl.distributed import gathered, own
 from rllib_scale.rl.env_runner import ELAPSED
 from rllib_scale.rl.gradients import LeanLearner, mean_norm
 from rllib_scale.rl.ppo.exact_batch import REFERENCE_LOGITS, ExactBatch
@@ -240,9 +240,9 @@ class SchedulingLearner(LeanLearner, PPOTorchLearner):
             outputs = Outputs(*(t[mask] for t in outputs))
         # Over the rows of all learners, so that their number changes nothing; then each goes on with its own.
         if weights.standardise:
-            rows = rows._replace(advantages=own(standardised(joined(rows.advantages))))
+            rows = rows._replace(advantages=own(standardised(gathered(rows.advantages))))
         # A covariance needs all rows of the minibatch: of one learner's share it would be another regulariser.
-        outputs = outputs._replace(features=joined(outputs.features))
+        outputs = outputs._replace(features=gathered(outputs.features))
         loss, terms = ppo_loss(rows, outputs, weights._replace(standardise=False))
         self._terms.append(torch.stack(terms).detach())
         return loss

@@ -12,10 +12,10 @@ import numpy as np
 from rllib_scale.compiled import Direct, compiled, internal
 from rllib_scale.observation.view import MOST_SEEN, View
 from rllib_scale.schedulers.context import LIMIT, LOAD_UNIT, PRIOR_LOAD
-from rllib_scale.schedulers.context_rounds import MEMORY, convert_seconds, observed_load
+from rllib_scale.schedulers.context_terms import MEMORY, convert_seconds, observed_load
 from rllib_scale.schedulers.estimates import Estimates, followers_of, hidden_of, no_estimates, observe
 from rllib_scale.schedulers.online_prices import Prices, no_prices, price_at, update_prices
-from rllib_scale.schedulers.rounds import NUMBERS
+from rllib_scale.schedulers.visits import NUMBERS
 
 THETA = ("a", "b", "age", "alpha", "kappa", "price_2", "price_4", "penalty")
 """Rows of the map. Prices are those of servers twice and four times as fast as the slowest."""
@@ -41,7 +41,7 @@ SEARCHED, BEYOND = 48, 0.1
 busy servers is always about to be free, and every waiting task counts on it."""
 
 
-class AdaptiveRounds:
+class AdaptiveTerms:
     """Writes the numbers and prices by which a round visits, and remembers what each environment has shown.
 
     Args:
@@ -71,7 +71,7 @@ class AdaptiveRounds:
         self._memory["is_changed"] = 1
 
     def __call__(self, view: View) -> tuple[np.ndarray, np.ndarray]:
-        """NUMBERS (B, 8) and prices (B, N) for `Rounds.by_price`; writes estimated followers into the view."""
+        """NUMBERS (B, 8) and prices (B, N) for `Visits.by_price`; writes estimated followers into the view."""
         if self.prices.limit.shape != view.limit.shape:
             self.prices, self._server_prices = no_prices(*view.limit.shape), np.zeros(view.limit.shape)
         results = (self.inputs, self.theta, self._numbers, self._server_prices)
@@ -82,7 +82,7 @@ class AdaptiveRounds:
 
 @compiled
 def adapt(moves_take_time, view, weights, memory, estimates, prices, inputs, theta, numbers, server_prices):  # type: ignore[no-untyped-def]
-    """Learn from what every environment shows, and write the numbers of its round; see `AdaptiveRounds`."""
+    """Learn from what every environment shows, and write the numbers of its round; see `AdaptiveTerms`."""
     for b in range(len(view.env)):
         shown, kept = view.env[b], memory[b]
         if not moves_take_time:

@@ -25,7 +25,7 @@ from rllib_scale.schedulers.context import (
     interpolation,
     speeds_of,
 )
-from rllib_scale.schedulers.rounds import NUMBERS, UNITS
+from rllib_scale.schedulers.visits import NUMBERS, UNITS
 
 FAST_S, SLOW_S = LOAD_S
 NUM_PLAIN = len(PLAIN)
@@ -44,7 +44,7 @@ MEMORY = np.dtype(
 )
 
 
-class ContextRounds:
+class ContextTerms:
     """Writes the numbers and prices by which a round visits, and remembers the averages of each environment.
 
     Args:
@@ -74,7 +74,7 @@ class ContextRounds:
         self._memory["is_changed"] = 1
 
     def __call__(self, view: View) -> tuple[Floats, Floats]:
-        """NUMBERS (B, 8) and prices (B, N) for `Rounds.by_price`; once an event."""
+        """NUMBERS (B, 8) and prices (B, N) for `Visits.by_price`; once an event."""
         if self._prices.shape != view.limit.shape:
             own = speeds_of(view.capacity)
             self._of = np.where(view.capacity > 0, np.searchsorted(own, view.capacity), -1)

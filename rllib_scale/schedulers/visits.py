@@ -19,7 +19,7 @@ KINDS_FROM = 6
 """Waiting tasks from which on servers are sorted by kind: of fewer, looking at all servers is faster."""
 
 
-class Rounds:
+class Visits:
     """Decides for a batch, with arrays that are kept from event to event.
 
     Args:
@@ -27,11 +27,11 @@ class Rounds:
             The choices are the same, in a tenth of the time for a thousand; fewer are faster looked at one by one.
 
     Attributes:
-        visits: (1,) tasks visited until now.
+        visited: (1,) tasks visited until now.
     """
 
     def __init__(self, by_kind_from: int = 48) -> None:
-        self._by_kind_from, self.visits = by_kind_from, np.zeros(1, dtype=np.int64)
+        self._by_kind_from, self.visited = by_kind_from, np.zeros(1, dtype=np.int64)
         self._key = self._no_prices = np.zeros((0, 0))
         self._no_options = np.zeros((0, 2), dtype=OPTION)
 
@@ -45,7 +45,7 @@ class Rounds:
         numbers = np.zeros((len(view.env), len(NUMBERS)))
         numbers[:, NUMBERS.index("kappa")] = waiting
         _keys_by_name(ORDERS.index(order), view, self._key)
-        return self._visited(view, rule, order == "first-arrival", numbers, self._no_prices)
+        return self._visit(view, rule, order == "first-arrival", numbers, self._no_prices)
 
     def by_price(
         self, view: View, numbers: np.ndarray, prices: np.ndarray, options: np.ndarray | None = None
@@ -63,9 +63,9 @@ class Rounds:
         """
         self._make_room(view)
         _keys_by_price(numbers, view, self._key)
-        return self._visited(view, LEAST_COST, False, numbers, prices, options)
+        return self._visit(view, LEAST_COST, False, numbers, prices, options)
 
-    def _visited(
+    def _visit(
         self,
         view: View,
         rule: int,
@@ -76,7 +76,7 @@ class Rounds:
     ) -> np.ndarray:
         written = self._no_options if options is None else options
         count = _visit_all(
-            rule, by_arrival, numbers, prices, self._key, view, *self._scratch, self._answers, self.visits, written
+            rule, by_arrival, numbers, prices, self._key, view, *self._scratch, self._answers, self.visited, written
         )
         return self._answers[:count]
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from rllib_scale.observation.view import ENDED, ENV, INPUT, MOST_SEEN, NEW, WAITING, View
-from rllib_scale.schedulers.rounds import Rounds
 from rllib_scale.schedulers.visiting import EARLIEST_FINISH, FASTEST_OPEN
+from rllib_scale.schedulers.visits import Visits
 from rllib_scale.simulator.cluster import SERVER
 
 
@@ -54,7 +54,7 @@ def test_servers_are_chosen_by_kind_as_among_all(waiting: float) -> None:
     for seed in range(300):
         decided = []
         for by_kind_from in (1, 1000):
-            rounds, answers = Rounds(by_kind_from), []
+            rounds, answers = Visits(by_kind_from), []
             for decide in (
                 lambda now, r=rounds: r.by_price(now, numbers, prices),
                 lambda now, r=rounds: r.by_name(now, "first-ready", EARLIEST_FINISH, waiting),
