@@ -141,6 +141,7 @@ class ExactSampling(Algorithm):
         for _ in range(MAX_REPEATS):
             missing = self._remote_runners() - set(results)
             answers = self._ask(work, missing)
+            # An answer from another process is of a runner that was restarted unnoticed: it began its workloads anew.
             results |= {index: result for index, process, result in answers if process == self._processes.get(index)}
             missing -= set(results)
             if not missing:
@@ -176,6 +177,7 @@ class ExactSampling(Algorithm):
             if runner.worker_index in samplers:
                 runner.set_state(samplers[runner.worker_index])
                 for weights_then, sample in rounds:
+                    # With the weights of that time, so that it draws the same actions.
                     runner.set_state(weights_then)
                     sample(runner)
                 runner.set_state(weights)
@@ -219,6 +221,7 @@ class SchedulingPPO(ExactSampling, PPO):
         episodes: list[SingleAgentEpisode] = []
         results: list[Any] = []
         with metrics.log_time((TIMERS, ENV_RUNNER_SAMPLING_TIMER)):
+            # In the order of runners, not of arrival: what is trained on does not depend on who was fast.
             while sum(map(len, episodes)) < config.total_train_batch_size:
                 sampled, of_runners = self.sample_round(lambda runner: runner.sample())
                 episodes += sampled

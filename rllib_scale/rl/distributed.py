@@ -21,6 +21,7 @@ def gathered(rows: Tensor) -> Tensor:
         return rows
     parts = [torch.empty_like(rows) for _ in range(learners)]
     distributed.all_gather(parts, rows.detach().contiguous())
+    # The value of the rows, and W times their gradient.
     parts[distributed.get_rank()] = rows.detach() + learners * (rows - rows.detach())
     return torch.cat(parts)
 

@@ -165,6 +165,7 @@ class TrainingVectorEnv(SchedulingVectorEnv):
             times = {f"{name}_s": getattr(engine, name).copy() for name in ("elapsed", "clock")}
             step = TrainingStep(observation=shown, action=np.asarray(actions), reward=reward, **came, **times)
             reward = np.where(begins, 0.0, self._own_reward(step))
+        # Divided by the servers, returns are of one size at any scale, which one critic can learn.
         if self.reward_unit is not None:
             drawn = isinstance(self._engine, DrawnEngines)
             servers = self._engine.num_servers if drawn else self.config.cluster.num_servers

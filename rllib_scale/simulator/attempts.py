@@ -64,6 +64,7 @@ def set_room(b, j, state):  # type: ignore[no-untyped-def]
     before = state.room[b, j] >= 0.0
     is_open = state.limit[b, j] >= 0.0 and state.free_places[b, j] > 0 and state.extra[b, j] == 0.0
     state.room[b, j] = state.free[b, j] if is_open else -1.0
+    # Counted along, so that a round knows at once when nothing can start.
     state.env[b].num_open += int(is_open) - int(before)
 
 
@@ -71,6 +72,7 @@ def set_room(b, j, state):  # type: ignore[no-untyped-def]
 def show(b, j, state, problem):  # type: ignore[no-untyped-def]
     """What server j shows of the tasks that run on it, after one began or ended. The one place that decides it."""
     server = problem.servers[j]
+    # Added up anew, in the order of places: a running difference would depend on the order of ends in its last digits.
     used, next_end, running = 0.0, np.inf, 0
     for place in range(server.first_place, server.first_place + server.max_concurrent):
         if state.finish[b, place] < np.inf:
@@ -130,6 +132,7 @@ def _transfer_from_all(b, detail, j, state, problem):  # type: ignore[no-untyped
 def start(b, row, j, state, problem):  # type: ignore[no-untyped-def]
     """Start a task, which waits no longer, on server j, which is open for it. Returns the reward."""
     env, p, server, task = state.env[b], problem.parameters[0], problem.servers[j], state.tasks[b, row]
+    # With `communication.mode: reward` the transfer takes no time on the server, and is a cost of the reward alone.
     delay = transfer_time(b, row, j, state, problem)
     others = server.max_concurrent - state.free_places[b, j]
     execution = task.left / server.capacity * (1.0 + server.slowdown * others)
@@ -141,6 +144,7 @@ def start(b, row, j, state, problem):  # type: ignore[no-untyped-def]
         place += 1
     task.place = place
     state.finish[b, place] = finish
+    # As schedulers estimate it; the true finish is hidden from them.
     state.expected[b, place] = env.clock + (before + execution * error_of(b, row, state, p))
     state.running[b, place] = row
     state.busy[b, j] += 0.0 if env.outside else taken  # counted when it has ended
@@ -186,6 +190,7 @@ def end_attempt(b, place, outcome, state, problem):  # type: ignore[no-untyped-d
     task, detail, log = state.tasks[b, row], state.details[b, row], state.log[b, state.attempt[b, place]]
     leave_queue(b, place, state)
     took = env.clock - log.start
+    # Only execution does work, in proportion to its time: the transfer before it is lost in any case.
     worked = max(0.0, took - log.transfer)
     planned = state.expected[b, place] if env.outside else log.finish
     done = min(task.left, task.left * worked / (planned - log.start - log.transfer))
@@ -204,6 +209,7 @@ def end_attempt(b, place, outcome, state, problem):  # type: ignore[no-untyped-d
         if outcome == FAILED:
             env.lost += detail.spent
             detail.spent = 0.0
+            # A failure loses what earlier, stopped attempts had done, too.
             task.left = detail.compute
     task.place = NONE
     task.rank = rank(task, detail, p.order)

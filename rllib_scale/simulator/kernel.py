@@ -113,6 +113,7 @@ def step_batch(draws, actions, active, begins, seeds, episodes, table):  # type:
         for b in range(len(state.env)):
             if begins[b] and not draw(b, seeds[b], episodes[b], state, problem):
                 return TOO_SMALL, b
+    # All answers were checked before the first is carried out: a batch is refused as a whole.
     wake = np.int64(ROUNDS if p.reserve else STEPS)
     for b in range(len(state.env)):
         env = state.env[b]
@@ -127,6 +128,7 @@ def step_batch(draws, actions, active, begins, seeds, episodes, table):  # type:
             state.reward[b] = answer(b, actions[b], state, problem)
         run(b, wake, state, problem)
         if not begins[b]:
+            # The time until the next decision belongs to this answer.
             state.reward[b] += reward_of_time(env, p)
             state.elapsed[b] = env.clock - env.decided
         env.episode_return += state.reward[b]

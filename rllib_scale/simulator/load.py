@@ -36,6 +36,7 @@ def draw(b, seed, episode, state, problem):  # type: ignore[no-untyped-def]
     """Draw all synthetic workflows that arrive within the episode; False: the arrays of the state are too small."""
     env, p, w = state.env[b], problem.parameters[0], problem.workload[0]
     begin(b, seed, episode, state, problem)
+    # Only (seed, episode) decides the workload: it is drawn whole, before the first decision.
     rng, until = problem.rng[WORKLOAD], min(p.horizon, p.arrivals_until)
     seed_generator(rng, seed, episode)
     clock, task, edge = draw_arrival(rng, w, True, 0.0), 0, 0
@@ -43,6 +44,7 @@ def draw(b, seed, episode, state, problem):  # type: ignore[no-untyped-def]
         if env.num_workflows == state.workflows.shape[1]:
             return False
         if (
+            # Room for the largest workflow that may come: nothing is half drawn.
             task + w.max_tasks > state.tasks.shape[1]
             or edge + len(problem.edges) * (1 + p.from_all) > state.edges.shape[1]
         ):
@@ -51,6 +53,7 @@ def draw(b, seed, episode, state, problem):  # type: ignore[no-untyped-def]
         edge = add(b, clock, n, problem.demand, e, problem.edges, task, edge, state, problem)
         task += n
         clock = draw_arrival(rng, w, False, clock)
+    # The first arrival beyond: the episode then does not end early, as if no work were to come.
     env.after = clock if clock <= p.arrivals_until else np.inf
     return True
 
@@ -105,6 +108,7 @@ def add(b, arrival, n, demand, e, edges, first, at, state, problem):  # type: ig
         task.num_successors = tables[FIRST, k + 1] - tables[FIRST, k]
         task.num_missing, task.first_predecessor = 0, NONE
         detail.compute, detail.delay, detail.error, detail.spent = demand[k].compute, demand[k].delay, 1.0, 0.0
+        # Schedulers of revealed workflows see no followers; `followers` keeps the truth for when they have completed.
         detail.hop = 0 if p.revealed else tables[HOPS, k]
         detail.followers = tables[DESCENDANTS, k]
         detail.descendants = 1 if p.revealed else detail.followers
@@ -112,6 +116,7 @@ def add(b, arrival, n, demand, e, edges, first, at, state, problem):  # type: ig
         detail.num_predecessors = 0
     for i in range(n):
         k = tables[ORDER, i]
+        # Longest path to each task, itself included, in topological order.
         for at_successor in range(tables[FIRST, k], tables[FIRST, k + 1]):
             after = state.details[b, first + successors[at_successor]]
             after.level = max(after.level, state.details[b, first + k].level + 1)
@@ -119,6 +124,7 @@ def add(b, arrival, n, demand, e, edges, first, at, state, problem):  # type: ig
         state.edges[b, at + i] = first + successors[i]
         task, row = state.tasks[b, first + edges[i, 1]], first + edges[i, 0]
         task.num_missing += 1
+        # Its first predecessor: the lowest task row, or the one of the largest output.
         before = task.first_predecessor
         if before < 0:
             task.first_predecessor = row
@@ -144,6 +150,7 @@ def _misjudge(b, first, n, state, problem):  # type: ignore[no-untyped-def]
     p = problem.parameters[0]
     for row in range(first, first + n):
         task, detail = state.tasks[b, row], state.details[b, row]
+        # A draw for every task, whether it straggles or not: the errors are the same with and without stragglers.
         detail.error = lognormal(problem.rng[ERRORS], p.estimate_mean, p.estimate_std)
         if p.straggler_share > 0.0 and uniform(problem.rng[LATE]) < p.straggler_share:
             task.left *= p.straggler_factor
@@ -155,6 +162,7 @@ def _misjudge(b, first, n, state, problem):  # type: ignore[no-untyped-def]
 def _add_predecessors(b, first, n, e, edges, at, state):  # type: ignore[no-untyped-def]
     """List all predecessors of each task, from position `at` on."""
     for row in range(first, first + n):
+        # Counting sort: how many each has is known, so every list has its place.
         state.details[b, row].predecessors = at
         at += state.tasks[b, row].num_missing
     for i in range(e):

@@ -85,6 +85,7 @@ def offer(b, filtered, state, p):  # type: ignore[no-untyped-def]
 def _fill_offers(b, filtered, state, p):  # type: ignore[no-untyped-def]
     env, offered = state.env[b], state.offered[b]
     if filtered:
+        # Candidates that no server is open for any more, since the answer before, are deferred too.
         kept = 0
         for k in range(env.num_offered):
             if _some_open(b, state.tasks[b, offered[k]].memory, state):
@@ -116,6 +117,7 @@ def _take(b, k, state, p):  # type: ignore[no-untyped-def]
     row = offered[k]
     if p.peek:
         _pop(b, state, p)
+    # The others keep their order.
     for i in range(k, env.num_offered - 1):
         offered[i] = offered[i + 1]
     env.num_offered -= 1
@@ -132,6 +134,7 @@ def reserve(b, row, j, state, problem):  # type: ignore[no-untyped-def]
     if state.extra[b, j] == 0.0:
         state.reserved[b, env.num_reserved] = j
         env.num_reserved += 1
+    # What will run beside it: one place will be its own.
     others = min(server.max_concurrent - state.free_places[b, j], server.max_concurrent - 1)
     execution = task.left * error_of(b, row, state, p) / server.capacity * (1.0 + server.slowdown * others)
     state.extra[b, j] += execution / server.max_concurrent

@@ -174,9 +174,11 @@ def _write_system(b, to, left, counted, state, problem):  # type: ignore[no-unty
                 new.arrival_s, new.work_gflop, new.num_tasks = workflow.arrival, work, of.seen - of.completed
                 new.depth = _depth_of(b, workflow, state, p)
                 shown.num_new += 1
+        # Only counts of workflows under way are added up: their tasks are looked at where something has changed.
         shown.tasks_in_system += of.seen - of.completed
         shown.work_in_system_gflop += of.work
         to.unfinished[b, min(seen.MOST_SEEN, of.seen)] += p.revealed
+    # What is new, and what has ended, is since this view.
     before.arrived, before.first_live = env.workflows_arrived, env.first_live
 
 

@@ -75,6 +75,7 @@ class OffPolicy(ExactSampling, DQN):
     def _update(self) -> None:
         """Make the updates that are due."""
         settings = self.settings
+        # By totals, not by rounds: how env steps fall into rounds changes no update's place.
         due = max(0, self.env_steps - settings.warmup_steps) // settings.steps_per_update - self.updates
         if due <= 0:
             return

@@ -112,6 +112,7 @@ class SACLearner(DQNLearner, SACTorchLearner):
         A share of the logarithm of the number of servers that may be chosen, mean over the rows: with a mask, a
         share of ln N may be out of reach, and the temperature would grow without end.
         """
+        # How many servers the mask leaves: ln of that is the largest entropy there can be.
         choices = (fwd_out[ACTION_LOG_PROBS] > MASKED / 2).sum(-1)
         assert isinstance(self.settings, SAC)
         self.target_entropy[module_id] = self.settings.target_entropy_share * choices.log().mean()
@@ -142,6 +143,7 @@ class SACLearner(DQNLearner, SACTorchLearner):
         self._temp_losses.clear()
         pairs = self._own_module.get_target_network_pairs()
         with torch.no_grad():
+            # target += tau (network - target), all tensors in one call.
             torch._foreach_lerp_(
                 _parameters(target for _, target in pairs),
                 _parameters(network for network, _ in pairs),

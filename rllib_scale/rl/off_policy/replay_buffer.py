@@ -48,14 +48,17 @@ class ReplayBuffer:
         rows = self._rows
         for episode in episodes:
             length = len(episode)
+            # Steps, and one row for the last observation, which is the next one of the last step.
             at = (self._written + np.arange(length + 1)) % self.capacity
             rows["observation"][at] = episode.get_observations()
             rows["action"][at[:-1]] = episode.get_actions()
             rows["reward"][at[:-1]] = episode.get_rewards()
             rows["terminated"][at] = False
+            # Only the last step can be terminal; of one that was cut, the value of what follows is bootstrapped.
             rows["terminated"][at[-2]] = episode.is_terminated
             rows["is_step"][at] = np.arange(length + 1) < length
             self._written += length + 1
+        # A transition whose next row was overwritten lost its own row before: rows are overwritten oldest first.
         self._steps = np.flatnonzero(rows["is_step"])
 
     def sample(self, count: int) -> dict[str, np.ndarray]:
