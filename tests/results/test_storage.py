@@ -184,3 +184,20 @@ def test_a_sweep_that_is_killed_as_its_manifest_appears_owns_its_folder(
             open_folder(home, "x", {}, "0")
     again = open_folder(Location(f"file://{tmp_path}/results"), "x", {}, "0")
     assert is_own(str(home), again)
+
+
+def test_a_file_on_a_disk_appears_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A policy whose file is written in place is torn by a full disk."""
+    place = Location(str(tmp_path)) / "policy.json"
+    place.write(b"old")
+    write = Path.write_bytes
+
+    def full(self: Path, content: bytes) -> None:
+        write(self, content[:2])
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(UserError, match="No space left"):
+        place.write(b"whole")
+    assert place.read() == b"old"
+    assert names(tmp_path) == {"policy.json"}
