@@ -1,9 +1,8 @@
 """Feature sets: what an agent sees of the current task and of each server.
 
 A feature is defined here and nowhere else: name, unit, description, formula and the fixed constants by which networks
-standardise it. The formula takes what its two writers find in their own accounts of the state: the simulator's compiled
-one (`simulator/writers.py`) and the plain one of a live cluster (`observe.py`). A feature that follows from a server's
-properties alone needs neither.
+standardise it. The formula takes what the compiled writer (`simulator/writers.py`) finds in the state. A feature that
+follows from a server's properties alone needs no writer.
 """
 
 from __future__ import annotations

@@ -1,29 +1,15 @@
-"""The features and the fit of a snapshot, in plain code: what the observation of the engine must be.
-
-What the formulas of the features take is found here in plain code; the simulator's compiled writers give the same to
-the bit.
-"""
+"""The features and the fit of a snapshot in plain code, by formulas of its own: the engine gives the same to the bit."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any
+import math
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rllib_scale.config import EnvConfig
 from rllib_scale.observation.answers import CLOSED, OPEN, TAKEN
-from rllib_scale.observation.feature_sets import (
-    FEATURE_SETS,
-    LEAST,
-    PAIRS,
-    PAPER,
-    ROUNDS,
-    UNITS,
-    Feature,
-    static_features,
-)
+from rllib_scale.observation.feature_sets import FEATURE_SETS, LEAST, PAIRS, PAPER, UNITS
 from rllib_scale.observation.snapshot import UP, LiveWorkflow, Snapshot
 from rllib_scale.workloads.fitting import fits
 
@@ -65,46 +51,45 @@ def opened(now: Snapshot) -> NDArray[np.bool_]:
 def _context(now: Snapshot) -> NDArray[np.float64]:
     servers = max(1, int((now.status == UP).sum()))
     system = sum(int((~workflow.completed).sum()) for workflow in now.workflows.values())
-    found = ((servers,), (len(now.ready), servers), (system, servers), (opened(now).sum(), servers))
-    return _written(ROUNDS.context, found)
+    return np.array(
+        [
+            math.log2(servers / 16) / 3,
+            math.log1p(len(now.ready) / servers),
+            math.log1p(system / servers),
+            opened(now).sum() / servers,
+        ]
+    )
 
 
-def _written(features: Sequence[Feature], found: Iterable[tuple[Any, ...]]) -> NDArray[np.float64]:
-    """The features that are not static by their formulas, of what was found for each in the state."""
-    formulas = [feature.formula for feature in features if feature.static is None]
-    return np.array([formula(*terms) for formula, terms in zip(formulas, found, strict=True)])
-
-
-def _task(now: Snapshot, task: np.void, env: EnvConfig) -> NDArray[np.float64]:
+def _task(now: Snapshot, task: np.void, env: EnvConfig) -> tuple[float, ...]:
     scales = env.observation
     workflow = now.workflow(int(task["workflow"]))
     row = int(np.searchsorted(workflow.task, task["task"]))
-    found: list[tuple[Any, ...]] = [
-        (task["compute_gflop"], scales.task_compute_max_gflop),
-        (task["memory_gb"], scales.memory_max_gb),
-        (int((workflow.edges[:, 0] == row).sum()),),
-        (int(workflow.completed.sum()), len(workflow.task)),
-        (task["output_gb"], 1 / scales.output_unit_gb),
-    ]
+    paper = (
+        task["compute_gflop"] / scales.task_compute_max_gflop,
+        task["memory_gb"] / scales.memory_max_gb,
+        int((workflow.edges[:, 0] == row).sum()) / 5,
+        int(workflow.completed.sum()) / len(workflow.task),
+        task["output_gb"] * (1 / scales.output_unit_gb),
+    )
     if scales.feature_set == PAPER.name:
-        return _written(PAPER.task, found)
-    left, there = ~workflow.completed, now.status == UP
-    found += [
-        (task["hop"],),
-        (_followers(workflow, row),),
-        (now.clock_s - task["arrival_s"],),
-        (now.clock_s - task["ready_s"],),
-        (task["compute_gflop"] / scales.task_compute_max_gflop,),
-        (left.sum(),),
-        (_units(workflow.compute_gflop[left] / scales.task_compute_max_gflop), 1.0),
-        (int(fits(task["memory_gb"], now.memory_gb[there]).sum()), max(1, int(there.sum()))),
-    ]
-    return _written(PAIRS.task, found)
+        return paper
+    return (
+        *paper,
+        task["hop"] / 5,
+        math.log(_followers(workflow, row)),
+        math.log1p((now.clock_s - task["arrival_s"]) / 10),
+        math.log1p((now.clock_s - task["ready_s"]) / 10),
+        math.log(max(LEAST, task["compute_gflop"] / scales.task_compute_max_gflop)),
+        math.log((~workflow.completed).sum()),
+        math.log1p(_units(workflow.compute_gflop[~workflow.completed] / scales.task_compute_max_gflop)),
+        int(fits(task["memory_gb"], now.memory_gb[now.status == UP]).sum()) / max(1, int((now.status == UP).sum())),
+    )
 
 
-def _units(shares: NDArray[np.float64]) -> int:
-    """Their sum [UNITS], each in whole ones, so that it does not depend on their order."""
-    return int(np.floor(shares * UNITS + 0.5).astype(np.int64).sum())
+def _units(shares: NDArray[np.float64]) -> float:
+    """Their sum, each in whole units, so that it does not depend on their order."""
+    return float(np.floor(shares * UNITS + 0.5).astype(np.int64).sum()) / UNITS
 
 
 def _work(now: Snapshot, env: EnvConfig) -> NDArray[np.float64]:
@@ -115,10 +100,9 @@ def _work(now: Snapshot, env: EnvConfig) -> NDArray[np.float64]:
     work = (now.ready["compute_gflop"], np.concatenate(demands) if demands else np.zeros(0))
     unit = scales.task_compute_max_gflop / scales.server_compute_max_gflops / scales.time_unit_s
     of_places = np.repeat(capacity / scales.server_compute_max_gflops, now.max_concurrent[there])
-    per = unit / max(LEAST, _units(of_places) / UNITS)
-    shares = [(opened(now)[there][of_class].sum(), max(1, of_class.sum())) for of_class in _classes(capacity)]
-    units = [(_units(demands / scales.task_compute_max_gflop), per) for demands in work]
-    return _written(PAIRS.context[ROUNDS.context_dim :], [*units, *shares])
+    per = unit / max(LEAST, _units(of_places))
+    shares = [opened(now)[there][of_class].mean() if of_class.any() else 0.0 for of_class in _classes(capacity)]
+    return np.array([*(math.log1p(_units(w / scales.task_compute_max_gflop) * per) for w in work), *shares])
 
 
 def _classes(capacity: NDArray[np.float64]) -> list[NDArray[np.bool_]]:
@@ -132,20 +116,17 @@ def _pairs(now: Snapshot, env: EnvConfig) -> NDArray[np.float64]:
     """(N, 6) what `pairs` knows of the first candidate on each server beyond `rounds`; 0 where there is none."""
     pairs, there = np.zeros((len(now.status), 6)), now.status == UP
     capacity = now.capacity_gflops[there]
-    lasts, busy, speed, busy_shared, lasts_middle, lasts_fast = (
-        feature.formula for feature in PAIRS.server[ROUNDS.server_dim :]
-    )
-    pairs[there, 2] = [speed(c, capacity.min()) for c in capacity]
+    pairs[there, 2] = [math.log2(c / capacity.min()) / 2 for c in capacity]
     if len(now.candidates):
         at = int(now.candidates[0])
         task = now.ready[at]
         workflow = now.workflow(int(task["workflow"]))
         squared = float(_followers(workflow, int(np.searchsorted(workflow.task, task["task"])))) ** 2
-        taken = lasts(transfer_s(now, at)[there] + task["compute_gflop"] / capacity, 1 / env.observation.time_unit_s)
-        waits = 1.0 - (opened(now) & fits(task["memory_gb"], now.free_memory_gb))[there]
+        lasts = (transfer_s(now, at)[there] + task["compute_gflop"] / capacity) * (1 / env.observation.time_unit_s)
+        busy = 1.0 - (opened(now) & fits(task["memory_gb"], now.free_memory_gb))[there]
         _, middle, fast = _classes(capacity)
-        shared = (busy_shared(waits, squared), lasts_middle(taken, squared) * middle, lasts_fast(taken, squared) * fast)
-        pairs[there] = np.stack((taken, busy(waits), pairs[there, 2], *shared), axis=1)
+        columns = (lasts, busy, pairs[there, 2], busy / squared, lasts / squared * middle, lasts / squared * fast)
+        pairs[there] = np.stack(columns, axis=1)
     return pairs
 
 
@@ -164,18 +145,19 @@ def _servers(now: Snapshot, env: EnvConfig) -> NDArray[np.float64]:
     idle, busy = now.properties["idle_power"], now.properties["busy_power"]
     load = running / np.maximum(1, places)
     delays = transfer_s(now, int(now.candidates[0])) if len(now.candidates) else np.zeros(len(places))
-    found = (
-        (now.free_at_s - now.clock_s, 1 / scales.time_unit_s),
-        (np.where(running < places, idle + (busy - idle) * load, busy),),
-        (delays, 1 / scales.delay_unit_s),
-        (now.free_memory_gb, scales.memory_max_gb),
-        (now.available_at_s - now.clock_s, 1 / scales.time_unit_s),
-        (running, np.maximum(1, places)),
+    servers = np.stack(
+        [
+            now.capacity_gflops / scales.server_compute_max_gflops,
+            now.memory_gb / scales.memory_max_gb,
+            (now.free_at_s - now.clock_s) * (1 / scales.time_unit_s),
+            np.where(running < places, idle + (busy - idle) * load, busy),
+            delays * (1 / scales.delay_unit_s),
+            now.free_memory_gb / scales.memory_max_gb,
+            (now.available_at_s - now.clock_s) * (1 / scales.time_unit_s),
+            load,
+        ],
+        axis=1,
     )
-    servers = np.zeros((len(places), ROUNDS.server_dim))
-    columns, static = static_features(ROUNDS, now.properties, scales)
-    servers[:, columns] = static
-    servers[:, np.setdiff1d(np.arange(ROUNDS.server_dim), columns)] = _written(ROUNDS.server, found).T
     return np.where((now.status == UP)[:, None], servers, 0.0)
 
 
