@@ -1,4 +1,4 @@
-"""The features and the fit of a snapshot in plain code, by formulas of its own: the engine gives the same to the bit."""
+"""The features and the fit of a snapshot in plain code, by formulas of its own: the engine gives the same bits."""
 
 from __future__ import annotations
 
