@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from rllib_scale.cli.options import EPISODES, JSON_OUTPUT, SEED, check_outputs, numbers, output_option, write_output
 from rllib_scale.cli.terminal import json_option, say, show
 from rllib_scale.errors import UserError
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _path = click.Path(path_type=Path)
 RULES = (
@@ -109,6 +112,7 @@ def _percent(value: float) -> str:
 )
 @click.option("--episodes", type=EPISODES, default=5, show_default=True)
 @click.option("--seed", type=SEED, default=1000, show_default=True, help="(seed, episode) determines the sessions.")
+@click.option("--gantt", type=_path, help="Draw five minutes of the first rule's first episode (PNG).")
 @output_option
 @json_option
 def replicas(
@@ -120,6 +124,7 @@ def replicas(
     overrides: tuple[str, ...],
     episodes: int,
     seed: int,
+    gantt: Path | None,
     output: Path | None,
 ) -> None:
     """Play recorded SESSIONS (of kv-cache-tester) on a fleet of replicas under several rules.
@@ -135,19 +140,21 @@ def replicas(
     from rllib_scale.simulator.replicas.rules import parse_rule
     from rllib_scale.simulator.replicas.scripts import read_scripts
 
-    check_outputs({"--output": output})
+    check_outputs({"--output": output, "--gantt": gantt})
     chosen = [parse_rule(text) for text in rules or RULES]
     servers = [find_replica(kind) for kind in kinds or ("2xh100/30b-a3b",)]
     fleet = [servers[number % len(servers)] for number in range(count)]
     settings = dict(parse_override(override) for override in overrides)
-    scripts, rows = read_scripts(list(sources)), []
+    scripts, rows = read_scripts(list(sources)), list[dict[str, Any]]()
     for live in numbers("--sessions", sessions):
         load = build_model(Load, {"sessions": live} | settings, "replicas: --set")
         for rule in chosen:
             for episode in range(episodes):
-                metrics = play_fleet(fleet, scripts, load, rule, seed, episode).metrics
+                played = play_fleet(fleet, scripts, load, rule, seed, episode)
+                if gantt is not None and not rows:
+                    _draw(played.calls, load.warm_up_s, gantt)
                 facts = {"rule": str(rule), "replicas": count, "sessions": live, "episode": episode}
-                rows.append(facts | {"eval_seed": seed} | metrics)
+                rows.append(facts | {"eval_seed": seed} | played.metrics)
     frame = pd.DataFrame(rows)
     means: list[Any] = (
         frame.groupby(["sessions", "rule"], sort=False).mean(numeric_only=True).reset_index().to_dict("records")
@@ -165,3 +172,11 @@ def replicas(
     title = f"{count} replicas, {len(scripts)} recorded sessions, mean of {episodes} episodes"
     show(means, columns, title, content=rows, caption=caption)
     write_output(frame, output)
+
+
+def _draw(calls: pd.DataFrame, begin_s: float, path: Path) -> None:
+    from rllib_scale_analysis.figures.draw import save
+    from rllib_scale_analysis.figures.replicas import gantt
+
+    save(gantt(calls, begin_s, begin_s + 300), path)
+    say(f"wrote {path}")

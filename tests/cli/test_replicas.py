@@ -29,10 +29,12 @@ def test_rules_are_compared_and_rows_written(sessions: Path, tmp_path: Path) -> 
     arguments = ["replicas", sessions, "--rule", "sticky", "--rule", "lmetric:gate=0.5", "--replicas", 2]
     arguments += ["--replica", "h100/8b", "--replica", "l40s/8b", "--sessions", "2,4", "--episodes", 2, "--json"]
     arguments += ["--set", "duration_s=600", "--set", "warm_up_s=100", "--output", output]
+    arguments += ["--gantt", tmp_path / "calls.png"]
     done = CliRunner().invoke(main, [str(argument) for argument in arguments])
     assert done.exit_code == 0, done.output
     rows = pd.read_csv(output)
     assert len(rows) == len(json.loads(done.stdout)) == 2 * 2 * 2
+    assert (tmp_path / "calls.png").read_bytes().startswith(b"\x89PNG")
     assert set(rows["rule"]) == {"sticky", "lmetric:gate=0.5"}
     assert (rows["calls"] > 10).all()
     assert (rows["hit_rate"] > 0.5).all()
