@@ -14,7 +14,6 @@ from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from importlib import metadata
 from multiprocessing import get_context
 
-import numpy as np
 from packaging.specifiers import SpecifierSet
 
 from rllib_scale.clusters.session import ray_session
@@ -104,6 +103,7 @@ def compile_part(name: str) -> float:
     """Run the compiled functions of a part once; returns how long it took [s]."""
     from rllib_scale.evaluation.play import play
     from rllib_scale.policies.make import make_policy
+    from rllib_scale.simulator.event_engine import compile_ahead
     from rllib_scale.workloads.model import Workload
 
     start, env = time.monotonic(), scenario("steady-0.7").at_scale(4)
@@ -129,29 +129,5 @@ def compile_part(name: str) -> float:
     else:
         for policy in ("dual-price", "zoo:context-price", "adaptive-price", "fastest-idle"):
             play(make_policy(policy, env), env, 0, [0], workload=Workload.load("sample:agents"))
-        _tell_all(env)
+        compile_ahead(env)
     return time.monotonic() - start
-
-
-def _tell_all(env: EnvConfig) -> None:
-    """All that may happen on a live cluster, once; compiled while it runs, its first tasks would wait for seconds."""
-    from rllib_scale.policies.make import make_policy
-    from rllib_scale.simulator.event_engine import Attempt, EventEngine
-    from rllib_scale.simulator.virtual_time import VirtualTime
-    from rllib_scale.workloads.model import Workload
-
-    started: list[Attempt] = []
-    engine, policy = EventEngine(env, started.append), make_policy("fastest-idle", env)
-    policy.reset([(0, 0)])
-    engine.play(policy, VirtualTime(engine, Workload.load("sample:agents")))
-    number = engine.next_number
-    engine.arrive(number, engine.now, np.array([(1.0, 1.0, 1.0, 0.0)] * 2), np.array([(0, 1)]))
-    for told in (engine.failed, engine.ended):
-        engine.answer(0, number, 0, 0)
-        told(started[-1])
-    engine.lost(number, 0)
-    engine.answer(0, number, 0, 0)
-    engine.change_problem(env)
-    engine.stopped(*engine.give_up(number))
-    engine.leave(0)
-    engine.join(0)

@@ -28,7 +28,7 @@ from rllib_scale.live.stats import LiveStats, stats_of
 from rllib_scale.loading import named_scenario, resolve
 from rllib_scale.observation.policy import Policy
 from rllib_scale.policies.make import make_policy
-from rllib_scale.simulator.event_engine import Attempt, EventEngine
+from rllib_scale.simulator.event_engine import Attempt, EventEngine, compile_ahead
 from rllib_scale.workloads.fitting import fits
 
 SESSIONS = 100_000
@@ -134,6 +134,7 @@ class Routing:
     def __init__(self, settings: RouterSettings) -> None:
         self.settings = settings
         self._policy, self._base = policy_of(settings)
+        compile_ahead(self._policy.problem(self._base))
         self._known: dict[Hashable, _Known] = {}
         self._keys: dict[int, Hashable] = {}  # by number
         self._numbers = count()

@@ -419,3 +419,24 @@ class EventEngine(Engine):
             needs = 2 * (int(self._state.env["num_started"][0]) + attempts)
         if needs > self._state.log.shape[1]:
             self._use(with_log(self._state, needs), self._problem_now)
+
+
+def compile_ahead(config: EnvConfig) -> None:
+    """Tell a throw-away engine all that may happen, once: tasks of a cluster would wait for what is compiled then."""
+    started: list[Attempt] = []
+    engine, asks = EventEngine(config, started.append), iter([True])
+    engine.arrive(0, 0.0, np.array([(1.0, 0.0, 0.0, 0.0)] * 2), np.array([(0, 1)]))
+    engine.begin(True, lambda: next(asks, False))
+    engine.step([0])
+    engine.view()
+    for told in (engine.failed, engine.ended):
+        told(started[-1])
+        if not engine.has_ended(0, 0):
+            engine.answer(0, 0, 0, 0)
+    engine.lost(0, 0)
+    engine.start_any()
+    engine.change_problem(config)
+    engine.stopped(*engine.give_up(0))
+    engine.leave(0)
+    engine.join(0)
+    engine.metrics()
