@@ -18,6 +18,7 @@ METHODS = {
     "set-transformer": ("#6F4070", "p"),
     "attention-model-srr": ("#88CCEE", "d"),
     "attention-model": ("#EE8866", "*"),
+    "scale-any": ("#0B4F6C", "o"),
     "adaptive-price": ("#4B0082", "P"),
     "context-price": ("#B8860B", "8"),
     "decima": ("#2E8B57", "P"),

@@ -15,7 +15,7 @@ from numba.core import event
 
 SOURCES_OF_CODE = (
     *("workloads/*.py", "observation/*.py", "simulator/*.py", "simulator/replicas/*.py", "schedulers/*.py"),
-    *("bounds/*.py", "networks/inputs.py", "networks/compiled/*.py", "rl/ppo/lean_update.py"),
+    *("bounds/*.py", "networks/inputs.py", "networks/compiled/*.py", "rl/ppo/lean_update.py", "rl/ppo/group.py"),
 )
 """Modules with compiled functions or with constants that are compiled into them."""
 FAST = frozenset({"reassoc", "contract", "nsz", "arcp"})

@@ -118,11 +118,42 @@ class PPO(Minibatched, Rewarded):
         default=0.0,
         description="weight of KL(policy || initial policy) in the loss",
     )
+    advantage: Literal["critic", "group"] = Field(
+        default="critic",
+        description="critic: generalised advantage estimation; group: the return of a copy of an episode less the mean "
+        "of the other copies from the same moment on; scale-any: group by default",
+    )
+    copies: Annotated[int, Field(ge=2, le=1024)] | None = Field(
+        default=None, description="copies of each episode that are played side by side; scale-any alone, 8 by default"
+    )
+    groups: Count = Field(
+        default=1,
+        description="copies: of each group the same number of decisions, at random, makes up steps_per_epoch; "
+        "scale-any: 48 by default",
+    )
+    horizon_s: Positive | None = Field(
+        default=None,
+        description="group: what is later by this counts 1/e; scale-any: 15 by default, 3 times a mean task of the "
+        "family; null: all counts",
+    )
+    final_sharpness: Positive = Field(
+        default=1.0, description="factor of the logits at the end of a training of scale-any, where it starts at 1"
+    )
+    validation_instances: Annotated[int, Field(ge=0, le=100_000)] = Field(
+        default=0,
+        description="episodes by which the best policy is chosen, the untrained one among them, deciding by argmax; "
+        "scale-any alone, 64 by default; 0: the last policy is exported",
+    )
+    validate_every: Count = Field(default=10, description="epochs between validations")
 
     @model_validator(mode="after")
     def _parts_agree(self) -> PPO:
         if self.reference_kl_coefficient > 0 and self.initial_policy is None:
             raise ValueError("ppo.reference_kl_coefficient: there is no policy to stay near; give initial_policy, too")
+        if self.advantage == "group" and self.copies is None:
+            raise ValueError("ppo.advantage group: needs ppo.copies, which scale-any has; valid: critic")
+        if self.groups > self.steps_per_epoch:
+            raise ValueError(f"ppo.groups {self.groups}: more than ppo.steps_per_epoch {self.steps_per_epoch}")
         if self.lambda_by == "time" and self.time_unit_s is None:
             raise ValueError("ppo.lambda_by time: needs ppo.time_unit_s; valid: decision, or with a time_unit_s")
         return self

@@ -19,6 +19,7 @@ class MethodSpec:
     srr: bool
     description: str
     rounds: bool = False  # decides in decision rounds with reservations, see config/rounds.py
+    visits: bool = False  # decides in rounds in the order of `adaptive-price`, on the features `relative`
     sees: Literal["tasks", "workflows"] = "tasks"
     defaults: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, hash=False)
     """Section -> settings in place of the defaults of its algorithm or network."""
@@ -35,8 +36,8 @@ class MethodSpec:
 
     @property
     def dispatches(self) -> bool:
-        """Whether its policy decides for all waiting tasks from a snapshot, trained on whole episodes outside RLlib."""
-        return self.algorithm in ("cma", "reinforce")
+        """Whether its policy decides for all waiting tasks at each event, trained on whole episodes."""
+        return self.visits or self.algorithm in ("cma", "reinforce")
 
 
 IN_ROUNDS: dict[str, dict[str, Any]] = {
@@ -44,6 +45,15 @@ IN_ROUNDS: dict[str, dict[str, Any]] = {
     "network": {"skip": "price"},
 }
 """Defaults of methods that decide in rounds."""
+IN_VISITS: dict[str, dict[str, Any]] = {
+    "ppo": {
+        **{"copies": 8, "groups": 48, "advantage": "group", "horizon_s": 15.0, "final_sharpness": 3.0},
+        **{"standardise_advantages": "epoch", "entropy_coefficient": 0.0, "learning_rate": 1e-3},
+        **{"steps_per_epoch": 49_152, "minibatch_size": 6144, "passes": 2, "validation_instances": 64},
+    },
+    "network": {"skip": "adaptive", "skip_sharpness": 8.0},
+}
+"""Defaults of methods that decide in rounds in the order of `adaptive-price`."""
 METHODS: dict[str, MethodSpec] = {
     "scale": MethodSpec("ppo", "cross-attention", True, "cross-attention pointer trained by PPO with SRR"),
     "crossattn": MethodSpec("ppo", "cross-attention", False, "cross-attention pointer trained by PPO, no SRR"),
@@ -80,6 +90,15 @@ METHODS: dict[str, MethodSpec] = {
         "crossattn in rounds where tasks may wait for busy servers; prices first",
         rounds=True,
         defaults=IN_ROUNDS,
+    ),
+    "scale-any": MethodSpec(
+        "ppo",
+        "cross-attention",
+        True,
+        "scale in the order and on the estimates of adaptive-price, for any cluster; a baseline over copies",
+        visits=True,
+        sees="workflows",
+        defaults=IN_VISITS,
     ),
     "context-price": MethodSpec(
         "cma",

@@ -39,14 +39,15 @@ class CrossAttentionConfig(_Attending):
     """The cross-attention pointer."""
 
     name: Literal["cross-attention"]
-    skip: Literal["none", "linear", "price"] = Field(
+    skip: Literal["none", "linear", "price", "adaptive", "naive"] = Field(
         default="none",
         description="cross-attention: logits are also linear in a server's features, by weights linear in the task's, "
-        "which start at 0 or as the price rule; scale-r and crossattn-r: price by default",
+        "which start at 0, as the price rule (scale-r and crossattn-r: by default), or for scale-any as adaptive-price "
+        "(by default) or as the earliest finish with twice the wait, which is not shown the prices of adaptive-price",
     )
     skip_sharpness: Positive = Field(
         default=4.0,
-        description="price: initial decrease of a logit per second of the rule's cost",
+        description="initial decrease of a logit per second of the rule's cost; scale-any: per tau",
     )
 
 

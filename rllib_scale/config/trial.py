@@ -33,7 +33,7 @@ from rllib_scale.config.network import (
     EncoderConfig,
 )
 from rllib_scale.config.pinned import without_places
-from rllib_scale.config.problem import EnvConfig, ObservationConfig
+from rllib_scale.config.problem import EnvConfig, ObservationConfig, RewardConfig
 from rllib_scale.config.rounds import in_rounds, without_paper_mode
 from rllib_scale.config.schedulers import DISPATCHERS, HEURISTICS, PriceParameters, RuleSpec, parse_scheduler
 from rllib_scale.config.training import SRRConfig, StopConfig, TrialResources
@@ -125,11 +125,29 @@ class TrialConfig(Model):
 
     @model_validator(mode="after")
     def _skip_has_its_features(self) -> TrialConfig:
-        features = self.env.observation.feature_set
-        if isinstance(self.network, CrossAttentionConfig) and self.network.skip == "price" and features != "pairs":
-            raise ValueError(
-                f"network.skip price: needs env.observation.feature_set pairs (got {features}); valid: none, linear"
-            )
+        features = "relative" if self.spec.visits else self.env.observation.feature_set
+        if not isinstance(self.network, CrossAttentionConfig):
+            return self
+        skip, needs = self.network.skip, {"price": "pairs", "adaptive": "relative", "naive": "relative"}
+        if needs.get(skip, features) != features:
+            where = "env.observation.feature_set pairs" if skip == "price" else "the features of scale-any"
+            valid = ", ".join(["none", "linear", *(name for name, needed in needs.items() if needed == features)])
+            raise ValueError(f"network.skip {skip}: needs {where} (got {features}); valid: {valid}")
+        return self
+
+    @model_validator(mode="after")
+    def _copies_are_played(self) -> TrialConfig:
+        if not isinstance(self.algorithm, PPO):
+            return self
+        if self.spec.visits and self.algorithm.copies is None:
+            raise ValueError(f"ppo.copies null: {self.method} plays copies of each episode; valid: 2 and more")
+        if self.spec.visits:
+            unlike, why = ("reward", "reward_unit"), "learns from the time of tasks alone"
+        else:
+            unlike, why = ("copies", "validation_instances"), "plays no copies of episodes, scale-any does"
+        for key in unlike:
+            if given := getattr(self.algorithm, key):
+                raise ValueError(f"ppo.{key} {given}: method {self.method} {why}; leave it out")
         return self
 
     @model_validator(mode="after")
@@ -170,7 +188,7 @@ class TrialConfig(Model):
 
     @model_validator(mode="after")
     def _whole_episodes_can_be_played(self) -> TrialConfig:
-        if isinstance(self.algorithm, CMAES | Reinforce) and self.env.costs_time:
+        if self.spec.dispatches and self.env.costs_time:
             raise ValueError(f"env.episode.mask none: {without_paper_mode(self.method)}")
         return self
 
@@ -185,6 +203,11 @@ class TrialConfig(Model):
     def spec(self) -> MethodSpec:
         """The registry entry of the method."""
         return METHODS[self.method]
+
+    @property
+    def priced(self) -> bool:
+        """Whether a method that visits sees the prices of `adaptive-price`."""
+        return isinstance(self.network, CrossAttentionConfig) and self.network.skip != "naive"
 
     @property
     def encoder(self) -> str | None:
@@ -267,7 +290,8 @@ def parts_of(method: str, imitates: bool, own_encoder: bool) -> tuple[str, str |
         own_encoder: whether `network.encoder` is given.
     """
     spec = METHODS[method]
-    algorithm = "imitation" if imitates and spec.algorithm == "ppo" else spec.algorithm
+    clones = imitates and spec.algorithm == "ppo" and not spec.visits  # which begins as a rule by network.skip
+    algorithm = "imitation" if clones else spec.algorithm
     return algorithm, "custom" if own_encoder and spec.takes_encoder else spec.network
 
 
@@ -280,6 +304,9 @@ def env_of(method: str, env: EnvConfig) -> EnvConfig:
     spec, observation = METHODS[method], env.observation
     if spec.rounds:
         return in_rounds(env)
+    if spec.visits:  # it learns by the evaluated metric, and sees features of its own
+        reward = RewardConfig(name="tasks-in-system", energy_power=env.reward.energy_power)
+        return env.model_copy(update={"observation": ObservationConfig(), "reward": reward})
     if spec.algorithm == "cma":
         observation = ObservationConfig()
     if spec.algorithm == "reinforce":

@@ -24,6 +24,7 @@ from rllib_scale.networks.pointer import SetPointer
 from rllib_scale.networks.set_transformer import SetTransformer
 from rllib_scale.networks.skip import Skip
 from rllib_scale.observation.feature_sets import FEATURE_SETS
+from rllib_scale.observation.relative import RELATIVE
 from rllib_scale.plugins import unpinned
 
 Network = CrossAttentionPointer | SetPointer | StructuredMLP
@@ -31,8 +32,9 @@ Network = CrossAttentionPointer | SetPointer | StructuredMLP
 
 def input_spec(trial: TrialConfig) -> InputSpec:
     """What the network of a trial knows about its observation."""
-    features = FEATURE_SETS[trial.env.observation.feature_set]
-    fixed = _sizes(trial).standardise == "fixed"
+    sizes = _sizes(trial)
+    features = RELATIVE if trial.spec.visits else FEATURE_SETS[trial.env.observation.feature_set]
+    fixed = sizes.standardise == "fixed"
     head = (*features.context, *features.task)  # what stands before the servers: the moment and the one candidate
     return InputSpec(
         task_mean=tuple(f.mean if fixed else 0.0 for f in head),
@@ -92,4 +94,6 @@ def _skip(sizes: CrossAttentionConfig, observation: ObservationConfig, inputs: I
     skip = Skip(inputs)
     if sizes.skip == "price":
         skip.start_from_price(inputs, observation, sizes.skip_sharpness)
+    if sizes.skip in ("adaptive", "naive"):
+        skip.start_from(inputs, RELATIVE.server_column("cost"), sizes.skip_sharpness)
     return skip

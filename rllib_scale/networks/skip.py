@@ -33,6 +33,11 @@ class Skip(nn.Module):
         return (inputs.servers @ weights[:, :, None])[:, :, 0]
 
     @torch.no_grad()
+    def start_from(self, inputs: InputSpec, column: int, sharpness: float) -> None:
+        """Begin as the rule whose cost is a feature of a server: `sharpness` less for a unit more of it."""
+        self.bias[column] = -sharpness * inputs.server_std[column]
+
+    @torch.no_grad()
     def start_from_price(self, inputs: InputSpec, observation: ObservationConfig, sharpness: float) -> None:
         """Begin as the price rule with its default numbers: `sharpness` less for a second more of its cost.
 

@@ -26,7 +26,7 @@ def facts(trial: TrialConfig) -> dict[str, Any]:
         "method": trial.method,
         "seed": trial.seed,
         "trial_id": trial.trial_id,
-        "feature_set": trial.env.observation.feature_set,
+        "feature_set": "relative" if trial.spec.visits else trial.env.observation.feature_set,
         "train_servers": trial.env.cluster.num_servers,
         "trial": trial.model_dump(mode="json", exclude_defaults=True),
     }
@@ -86,7 +86,8 @@ def as_played(name: str, trial: TrialConfig, env: EnvConfig) -> EnvConfig:
         raise UserError(f"{name}: was trained at {own} servers and knows no other number (got {given})")
     if not trial.spec.dispatches:
         return in_own_rounds(name, trial.env, env)
-    if env.costs_time and trial.method != "adaptive-price":  # it plays any problem, as the rule does
+    plays_any = trial.spec.visits or trial.method == "adaptive-price"  # as the rule does
+    if env.costs_time and not plays_any:
         raise UserError(without_paper_mode(name))
     return env
 

@@ -38,6 +38,7 @@ from rllib_scale.policies.description import DESCRIPTION, as_played, check_trust
 from rllib_scale.policies.dispatch_policy import DispatchPolicy, build_dispatch_network
 from rllib_scale.policies.price_policy import AdaptivePolicy, PricePolicy
 from rllib_scale.policies.shared import as_html
+from rllib_scale.policies.visiting_policy import VisitingPolicy
 from rllib_scale.schedulers.base import Scheduler
 
 TENSORS = "policy.safetensors"
@@ -95,7 +96,7 @@ class TrainedPolicy(Scheduler):
         return np.where(fits | ~fits.any(axis=1, keepdims=True), logits, -np.inf)
 
 
-ExportedPolicy = TrainedPolicy | PricePolicy | AdaptivePolicy | DispatchPolicy
+ExportedPolicy = TrainedPolicy | PricePolicy | AdaptivePolicy | DispatchPolicy | VisitingPolicy
 
 
 def save_policy(folder: Path, network: torch.nn.Module, trial: TrialConfig, epochs: int) -> None:
@@ -174,6 +175,10 @@ def policy_from_bytes(
         raise UserError(f"{source}: {TENSORS} is damaged or is not the one that {DESCRIPTION} describes (sha256)")
     if trial.spec.network is None:
         return _price_policy(files[TENSORS], trial, epochs, decision, f"{source}: {TENSORS}")
+    if trial.spec.visits:
+        network = build_network(trial)
+        _load_weights(network, files[TENSORS], source, trial.method)
+        return VisitingPolicy(network, trial, epochs, decision)
     if trial.spec.dispatches:
         asked = build_dispatch_network(trial)
         _load_weights(asked, files[TENSORS], source, trial.method)

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from gymnasium.vector import VectorEnv
 from ray.rllib.callbacks.utils import make_callback
 from ray.rllib.core.columns import Columns
 from ray.rllib.core.distribution.torch.torch_distribution import TorchCategorical
@@ -83,6 +84,10 @@ class _Chunk:
         return {name: np.stack(rows) for name, rows in self._steps.items()}
 
 
+GROUP_ADVANTAGE = "group_advantage"
+"""Extra output of each step of a copy: its advantage over the other copies of its episode."""
+
+
 class ArrayEnvRunner(SingleAgentEnvRunner):
     """Samples the batched environment with preallocated arrays and one compiled forward a step.
 
@@ -92,6 +97,9 @@ class ArrayEnvRunner(SingleAgentEnvRunner):
     by one generator of its own, seeded by (seed, worker index). `get_state` holds environments and generator too, so
     that a restored runner goes on with the very same step.
     """
+
+    SAMPLES: type[VectorEnv[Any, Any, Any]] = TrainingVectorEnv
+    """The environments that it knows."""
 
     def __init__(self, *, config: Any, **kwargs: Any) -> None:
         super().__init__(config=config, **kwargs)
@@ -113,7 +121,7 @@ class ArrayEnvRunner(SingleAgentEnvRunner):
         if self.env is None or self.module is None:
             return "no environment or module here"
         env = self.env.env  # under RLlib's wrapper
-        if not isinstance(env, TrainingVectorEnv):
+        if not isinstance(env, self.SAMPLES):
             return f"environment {type(env).__name__}"
         if not hasattr(self.module, "network") or not hasattr(self.module, "masked"):
             return f"module {type(self.module).__name__}"
@@ -123,9 +131,9 @@ class ArrayEnvRunner(SingleAgentEnvRunner):
         return overridden(type(self.module), FORWARDS) or obstacle_to_array_sampling(self.config, self._callbacks)
 
     @property
-    def _vector_env(self) -> TrainingVectorEnv:
+    def _vector_env(self) -> Any:
         env = self.env.unwrapped
-        assert isinstance(env, TrainingVectorEnv)
+        assert isinstance(env, self.SAMPLES)
         return env
 
     def _compiled_forward(self) -> Forward:
@@ -241,6 +249,8 @@ class ArrayEnvRunner(SingleAgentEnvRunner):
             ELAPSED: piece["elapsed"],
             WEIGHTS_SEQ_NO: np.full(stop - start, self._weights_seq_no),
         }
+        if GROUP_ADVANTAGE in piece:
+            outputs[GROUP_ADVANTAGE] = piece[GROUP_ADVANTAGE]
         episode = SingleAgentEpisode(
             id_=ongoing.id,
             observations=InfiniteLookbackBuffer(observations, 0, env.single_observation_space),

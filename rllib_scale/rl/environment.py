@@ -8,18 +8,23 @@ from typing import Any
 
 import gymnasium
 import numpy as np
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 from ray.tune.registry import register_env
 
 from rllib_scale import plugins
 from rllib_scale.config import DQN, PPO, SAC, EnvConfig, ProblemsConfig, TrialConfig
 from rllib_scale.envs.scheduling import SchedulingEnv
-from rllib_scale.envs.spaces import observation_space
+from rllib_scale.envs.spaces import NO_LIMIT, observation_space
 from rllib_scale.envs.vector import SchedulingVectorEnv, StepResult
 from rllib_scale.errors import UserError
+from rllib_scale.observation.relative import RELATIVE
 from rllib_scale.plugins import unpinned
-from rllib_scale.rl.drawn_problems import DrawnEngines, largest
+from rllib_scale.rl.drawn_problems import DrawnEngines, draw_problem, largest
+from rllib_scale.schedulers.asked_visits import AskedVisits
 from rllib_scale.simulator.engine import Engine
+from rllib_scale.workloads.model import Workload
 
 TRAINING_ENV = "rllib_scale/Training"
 
@@ -197,6 +202,100 @@ class TrainingVectorEnv(SchedulingVectorEnv):
         self._rows = state["rows"].copy()
 
 
+class CopiesVectorEnv(VectorEnv[Any, Any, Any]):
+    """G copies of one episode side by side, in rounds in the order of `adaptive-price`; see `AskedVisits`.
+
+    Each copy's action is the server for the task that it visits; the observation is that task's row of the feature set
+    `relative`. Rounds take turns: nobody's clock runs on before every round is over. The next group begins by `begin`.
+
+    Args:
+        num_envs: G.
+        config: the problem.
+        trial_seed: with RLlib's seed it decides the episodes.
+        problems: of which each group draws one; None: `config` is played.
+        priced: as for `AskedVisits`.
+
+    Attributes:
+        engine: plays the group.
+        visits: its rounds.
+        earned: (G,) reward of each copy since its last decision.
+        passed: (G,) time since then [s].
+    """
+
+    metadata: dict[str, Any] = {"autoreset_mode": AutoresetMode.DISABLED}  # noqa: RUF012
+
+    def __init__(
+        self, num_envs: int, config: EnvConfig, trial_seed: int, problems: ProblemsConfig | None, priced: bool
+    ) -> None:
+        self.num_envs, self.config, self.problems, self.trial_seed = num_envs, config, problems, trial_seed
+        self.priced = priced
+        rows = (config if problems is None else largest(problems, config)).cluster.num_rows
+        shape = (RELATIVE.width(rows),)
+        self.single_observation_space = gymnasium.spaces.Box(-NO_LIMIT, NO_LIMIT, shape, dtype=np.float32)
+        self.single_action_space = gymnasium.spaces.Discrete(rows)
+        self.observation_space = batch_space(self.single_observation_space, num_envs)
+        self.action_space = batch_space(self.single_action_space, num_envs)
+        self._seed, self._group = 0, 0
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> tuple[np.ndarray, dict[str, Any]]:
+        """Begin a group: the first one of a seed, RLlib's and the worker's index, or the next one."""
+        if isinstance(seed, int):
+            self._seed, self._group = workload_seed(self.trial_seed, (seed - rllib_seed(self.trial_seed)) % 2**32, 0), 0
+        self.begin()
+        return self.visits.rows.copy(), {}
+
+    def begin(self, workload: Workload | None = None) -> None:
+        """Begin the next group, of a given workload where there is one."""
+        env, seeds = self.config, [self._seed] * self.num_envs
+        if self.problems is not None:
+            env = draw_problem(self.problems, env, self._seed, self._group)
+        self.engine = Engine(env, self.num_envs)
+        self.engine.reset(seeds, [self._group] * self.num_envs, workload=workload)
+        self.visits = AskedVisits(self.num_envs, env.communication.mode == "transfer", self.priced)
+        self.earned, self.passed = np.zeros((2, self.num_envs))
+        self._group += 1
+        self._run()
+
+    @property
+    def deciding(self) -> NDArray[np.int64]:
+        """Numbers (A,) of the copies that decide now; none: all have ended."""
+        return np.flatnonzero(self.visits.current >= 0)
+
+    def step(self, actions: NDArray[np.int64]) -> StepResult:
+        """Give server (G,) of each copy that decides to the task that it visits; those of the others are ignored."""
+        asked = self.deciding
+        self.earned[asked] = self.passed[asked] = 0.0
+        self.visits.choose(actions)
+        if not len(self.deciding):
+            self._carry_out()
+            self._run()
+        done, cut = self.engine.done, self.engine.truncated
+        return self.visits.rows, self.earned, done & ~cut, done & cut, {}
+
+    def _run(self) -> None:
+        """Let time pass until a copy decides or all have ended."""
+        while not self.engine.done.all():
+            self.visits.begin(self.engine.view())
+            if len(self.deciding):
+                return
+            self._carry_out()
+
+    def _carry_out(self) -> None:
+        engine, answers = self.engine, self.visits.answers()
+        going, before = ~engine.done, engine.clock.copy()
+        engine.dispatch(answers[answers[:, 3] >= 0])
+        self.earned[going] += engine.reward[going]
+        self.passed += engine.clock - before
+
+    def get_state(self) -> dict[str, int]:
+        """Which group comes next."""
+        return {"seed": self._seed, "group": self._group}
+
+    def set_state(self, state: Mapping[str, int]) -> None:
+        """Go on behind the group that was played when `get_state` was called."""
+        self._seed, self._group = state["seed"], state["group"]
+
+
 def training_rows(engine: Engine | DrawnEngines) -> np.ndarray:
     """(B, width) rows of `training_space`, copied."""
     if not engine.config.masked:
@@ -204,7 +303,7 @@ def training_rows(engine: Engine | DrawnEngines) -> np.ndarray:
     return np.concatenate([engine.observation, engine.mask[:, : engine.num_rows]], axis=1, dtype=np.float32)
 
 
-def make_env(context: Mapping[str, Any]) -> gymnasium.Env[Any, Any] | SchedulingVectorEnv:
+def make_env(context: Mapping[str, Any]) -> gymnasium.Env[Any, Any] | VectorEnv[Any, Any, Any]:
     """RLlib's creator: a vector environment where RLlib asks for one, else a single one to read spaces from.
 
     Args:
@@ -213,6 +312,8 @@ def make_env(context: Mapping[str, Any]) -> gymnasium.Env[Any, Any] | Scheduling
     trial = TrialConfig.model_validate(context["trial"])
     settings = trial.algorithm
     problems = settings.problems
+    if trial.spec.visits:
+        return CopiesVectorEnv(context.get("num_envs", 1), trial.env, trial.seed, problems, trial.priced)
     if "num_envs" in context:
         rewards = (settings.reward_unit, settings.reward) if isinstance(settings, PPO | DQN | SAC) else ()
         return TrainingVectorEnv(context["num_envs"], trial.env, trial.seed, problems, *rewards)

@@ -18,6 +18,7 @@ from ray.rllib.core.rl_module.rl_module import RLModule, RLModuleSpec
 from rllib_scale.config import DQN, PPO, SAC, TrialConfig
 from rllib_scale.results.columns import TRAINING_COLUMNS
 from rllib_scale.rl.algorithm import SchedulingPPO
+from rllib_scale.rl.copies import CopiesLearner, CopiesModule, CopiesRunner
 from rllib_scale.rl.env_runner import ArrayEnvRunner
 from rllib_scale.rl.environment import TRAINING_ENV, register_training_env, rllib_seed
 from rllib_scale.rl.imitation.cloning import CloningLearner, SchedulingBC
@@ -56,6 +57,7 @@ def build_algorithm_config(trial: TrialConfig) -> AlgorithmConfig:
         "sac": _sac,
         "imitation": _bc,
     }
+    copies = trial.algorithm.copies if isinstance(trial.algorithm, PPO) else None
     # An expert samples where a training imitates one.
     sampled = trial.algorithm if isinstance(trial.algorithm, PPO | DQN | SAC) else ppo_of(trial)
     plain = {"trial": trial.model_dump(mode="json")}
@@ -64,9 +66,9 @@ def build_algorithm_config(trial: TrialConfig) -> AlgorithmConfig:
         .framework("torch")
         .environment(TRAINING_ENV, env_config=plain)
         .env_runners(
-            env_runner_cls=ArrayEnvRunner,
+            env_runner_cls=ArrayEnvRunner if copies is None else CopiesRunner,
             num_env_runners=trial.resources.env_runners if sampled is trial.algorithm else 0,
-            num_envs_per_env_runner=sampled.num_envs,
+            num_envs_per_env_runner=copies or sampled.num_envs,
             gym_env_vectorize_mode="vector_entry_point",
             # A runner that is slow must be neither left out nor left with old weights: results would depend on it.
             # With RLlib's limit of one request in flight it drops newer weights while older ones are on their way.
@@ -90,7 +92,7 @@ def _ppo(trial: TrialConfig) -> AlgorithmConfig:
     training, learners = ppo_of(trial), max(1, trial.resources.learners)
     return (
         PPOConfig(algo_class=SchedulingPPO)
-        .learners(learner_class=SchedulingLearner)
+        .learners(learner_class=SchedulingLearner if training.copies is None else CopiesLearner)
         .training(
             train_batch_size_per_learner=training.steps_per_epoch // learners,
             minibatch_size=training.minibatch_size // learners,
@@ -108,7 +110,7 @@ def _ppo(trial: TrialConfig) -> AlgorithmConfig:
             grad_clip_by="global_norm",
             lr=training.learning_rate,
         )
-        .rl_module(rl_module_spec=_network_of(SchedulingModule, trial))
+        .rl_module(rl_module_spec=_network_of(SchedulingModule if training.copies is None else CopiesModule, trial))
     )
 
 

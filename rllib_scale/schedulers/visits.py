@@ -152,7 +152,7 @@ def _precedes(waiting, key, by_arrival, x, y):  # type: ignore[no-untyped-def]
 
 
 @internal
-def _sink(heap, size, at, waiting, key, by_arrival):  # type: ignore[no-untyped-def]
+def sink(heap, size, at, waiting, key, by_arrival):  # type: ignore[no-untyped-def]
     """Let the entry at `at` go down to where it belongs in the heap."""
     moving = heap[at]
     while True:
@@ -194,7 +194,7 @@ def visit_all(  # type: ignore[no-untyped-def]
             order[i] = i
         # Heapify, O(R), in place of sorting: most rounds end long before all tasks are visited.
         for at in range(size // 2 - 1, -1, -1):
-            _sink(order, size, at, waiting, keys, by_arrival)
+            sink(order, size, at, waiting, keys, by_arrival)
         kinds.number[0] = 0
         if by_kind and size >= KINDS_FROM:
             sort_servers(servers, prices[b], kinds)
@@ -203,7 +203,7 @@ def visit_all(  # type: ignore[no-untyped-def]
             size -= 1
             visits[0] += 1
             order[0] = order[size]
-            _sink(order, size, 0, waiting, keys, by_arrival)
+            sink(order, size, 0, waiting, keys, by_arrival)
             task, total, best = waiting[i], 0.0, -2
             inputs = view.inputs[b, task.first_input : task.first_input + task.num_inputs]
             for k in range(len(inputs)):

@@ -76,8 +76,9 @@ class PriceSearch(ValidatedLearner):
             options["CMA_stds"] = np.repeat(scales, initial.shape[1])
         self._strategy = cma.CMAEvolutionStrategy(initial.ravel(), settings.initial_step, options)
 
-    def train_on(self, instances: Sequence[Instance], number: int) -> dict[str, Any]:
+    def train(self, number: int) -> dict[str, Any]:
         """Ask, play, tell."""
+        instances = self.instances(number)
         candidates = self._strategy.ask()
         played = self._play(np.array(candidates).reshape(-1, *self._shape), instances)
         found = scores(played, self.objective, [instance.weight for instance in instances])

@@ -39,8 +39,9 @@ class PolicyGradient(ValidatedLearner):
         self._optimizer = torch.optim.Adam(self.network.parameters(), reinforce_of(trial).learning_rate)
         super().__init__(trial, self.candidate())
 
-    def train_on(self, instances: Sequence[Instance], number: int) -> dict[str, Any]:
+    def train(self, number: int) -> dict[str, Any]:
         """One step of Adam along the mean gradient of the instances."""
+        instances = self.instances(number)
         settings = self.settings
         share = min(1.0, (number - 1) / max(1, settings.epochs - 1))
         entropy_coefficient = settings.entropy_coefficient * (1 - share) + settings.final_entropy_coefficient * share

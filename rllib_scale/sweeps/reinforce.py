@@ -26,7 +26,11 @@ STEPS_AT_ONCE = 256
 
 def network_of(weights: Weights, trial: TrialConfig) -> Any:
     """The network of a trial with these weights."""
-    network = build_dispatch_network(trial)
+    return with_weights(build_dispatch_network(trial), weights)
+
+
+def with_weights(network: Any, weights: Weights) -> Any:
+    """A network that has been given weights."""
     network.load_state_dict({name: torch.from_numpy(np.array(array)) for name, array in weights.items()})
     return network
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ray import tune
 
 from rllib_scale.clusters.session import quieten
-from rllib_scale.config import CMAES, Reinforce, TrialConfig
+from rllib_scale.config import CMAES, PPO, Reinforce, TrialConfig
 from rllib_scale.config.search import SearchConfig, recent
 from rllib_scale.config.yaml_files import set_path
 from rllib_scale.files import write_json
@@ -134,6 +134,10 @@ def make_learner(trial: TrialConfig, storage: Any) -> Learner:
         from rllib_scale.sweeps.policy_gradient import PolicyGradient
 
         return PolicyGradient(trial)
+    if isinstance(trial.algorithm, PPO) and trial.algorithm.validation_instances:
+        from rllib_scale.sweeps.selected import SelectedLearner
+
+        return SelectedLearner(trial, storage)
     from rllib_scale.sweeps.learners import RLlibLearner
 
     return RLlibLearner(trial, storage)

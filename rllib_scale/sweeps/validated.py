@@ -37,7 +37,7 @@ class ValidatedLearner(Learner):
     The number of Ray tasks changes no result: gradients and scores are reduced in the order of the instances.
 
     Args:
-        trial: of a method that CMA-ES or REINFORCE trains.
+        trial: of a method with validation instances.
         initial: weights of the untrained policy, the best so far.
     """
 
@@ -52,9 +52,10 @@ class ValidatedLearner(Learner):
         self.best, self.best_score = initial, math.inf
         self._env_steps = 0
         self._base: float | None = None
+        self.workers = trial.resources.env_runners
 
     @abstractmethod
-    def train_on(self, instances: Sequence[Instance], number: int) -> dict[str, Any]:
+    def train(self, number: int) -> dict[str, Any]:
         """Train epoch `number`; returns columns of the training table, and `decisions` of this epoch."""
 
     @abstractmethod
@@ -70,7 +71,7 @@ class ValidatedLearner(Learner):
         start = time.monotonic()
         if number == 1:
             self._validate()
-        columns = self.train_on(draw_instances(self.trial, self.settings.instances, TRAINING, number), number)
+        columns = self.train(number)
         validation = math.nan
         if number % self.settings.validate_every == 0 or number == self.trial.stop_epochs:
             validation = self._validate()
@@ -91,6 +92,10 @@ class ValidatedLearner(Learner):
             }
         )
 
+    def instances(self, number: int) -> list[Instance]:
+        """Those of an epoch."""
+        return draw_instances(self.trial, self.settings.instances, TRAINING, number)
+
     def _validate(self) -> float:
         """Score of the candidate on the validation instances minus that of fastest-idle; the best is kept."""
         instances = draw_instances(self.trial, self.settings.validation_instances, VALIDATION)
@@ -105,17 +110,16 @@ class ValidatedLearner(Learner):
         return score
 
     def spread(self, play: Callable[..., Played], jobs: Sequence[tuple[Any, ...]]) -> list[Played]:
-        """Results of `play` for each job, in order; computed here and in up to `resources.env_runners` Ray tasks.
+        """Results of `play` for each job, in order; computed here and in up to `workers` Ray tasks.
 
         The last argument of a job is its instance. Those with most servers start first.
         """
-        remote = self.trial.resources.env_runners
         task = ray.remote(num_cpus=1, max_retries=MAX_RESTARTS)(play)
         waiting = deque(sorted(range(len(jobs)), key=lambda j: -jobs[j][-1].env.cluster.num_rows))
         running: dict[Any, int] = {}
         results: dict[int, Played] = {}
         while waiting or running:
-            while waiting and len(running) < remote:
+            while waiting and len(running) < self.workers:
                 job = waiting.popleft()
                 running[task.remote(*jobs[job])] = job
             if waiting:

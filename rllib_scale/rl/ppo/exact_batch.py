@@ -12,6 +12,7 @@ from ray.rllib.evaluation.postprocessing import Postprocessing
 from torch import Tensor
 
 from rllib_scale.rl.distributed import gathered, num_learners, own
+from rllib_scale.rl.env_runner import GROUP_ADVANTAGE
 from rllib_scale.rl.ppo.lean_update import Batch
 from rllib_scale.rl.ppo.loss import standardised
 
@@ -50,6 +51,9 @@ class ExactBatch(ConnectorV2):
                 with torch.no_grad():
                     values = rl_module[module_id].unwrapped().compute_values(columns)
                 columns[Postprocessing.ADVANTAGES] = columns[Postprocessing.VALUE_TARGETS] - values
+        for columns in batch.values():  # the baseline over copies takes the place of the critic's
+            if GROUP_ADVANTAGE in columns:
+                columns[Postprocessing.ADVANTAGES] = columns[GROUP_ADVANTAGE]
         self.kept = {
             module_id: self.select(module_batch, _unmasked(module_batch)) for module_id, module_batch in batch.items()
         }

@@ -18,7 +18,7 @@ from ray.rllib.evaluation.postprocessing import Postprocessing
 from torch import Tensor
 
 from rllib_scale.compiled import compiled
-from rllib_scale.rl.env_runner import ELAPSED
+from rllib_scale.rl.env_runner import ELAPSED, GROUP_ADVANTAGE
 
 Batch = dict[str, Tensor]
 
@@ -54,6 +54,8 @@ def train_batch(
     )
     lambdas = _discounts(episodes, lambda_, time_unit_s if lambda_by_time else None)
     advantages, targets = advantage_estimates(rewards, *seen, lambdas)
+    if all(GROUP_ADVANTAGE in episode.extra_model_outputs for episode in episodes):
+        advantages = _concatenate([each.get_extra_model_outputs(GROUP_ADVANTAGE) for each in episodes], np.float64)
     # All but the last observation of each piece, which only bootstraps.
     is_step = np.ones(len(observations), dtype=bool)
     is_step[np.cumsum(lengths + 1) - 1] = False

@@ -1,0 +1,149 @@
+"""RLlib's PPO on copies of episodes: the environment runner that plays them, and what its learner does otherwise."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from ray.rllib.env.single_agent_episode import SingleAgentEpisode
+from torch import Tensor
+
+from rllib_scale.config import TrialConfig
+from rllib_scale.errors import UserError
+from rllib_scale.rl.env_runner import GROUP_ADVANTAGE, ArrayEnvRunner, _Ongoing
+from rllib_scale.rl.environment import CopiesVectorEnv
+from rllib_scale.rl.ppo.group import group_advantages
+from rllib_scale.rl.ppo.loss import Weights
+from rllib_scale.rl.ppo.ppo_learner import SchedulingLearner
+from rllib_scale.rl.ppo.ppo_module import SchedulingModule
+from rllib_scale.rl.settings import ppo_of
+
+
+class CopiesRunner(ArrayEnvRunner):
+    """Each call plays one group to its end, and returns some of its decisions, drawn at random, as episodes.
+
+    Decisions of one episode tell nearly the same, and playing costs as much as learning: few of each of many problems
+    tell more than all of a few. What passes between two that are kept, time and reward, stands with the first.
+
+    Raises:
+        UserError: a setting of RLlib asks for its own environment runner, which plays no copies.
+    """
+
+    SAMPLES = CopiesVectorEnv
+
+    def __init__(self, *, config: Any, **kwargs: Any) -> None:
+        super().__init__(config=config, **kwargs)
+        self._ppo = ppo_of(TrialConfig.model_validate(config.env_config["trial"]))
+        if (obstacle := self._obstacle()) and self.env is not None:
+            raise UserError(f"ppo.copies {self._ppo.copies}: not with {obstacle}; valid: RLlib's default")
+
+    def _sample(self, *, explore: bool, random_actions: bool = False, **kwargs: Any) -> list[SingleAgentEpisode]:
+        copies: CopiesVectorEnv = self._vector_env
+        columns: list[dict[str, np.ndarray]] = []
+        while not columns:  # without arrivals there is nothing to decide
+            copies.reset(seed=self._seed if self._needs_initial_reset else None)
+            self._needs_initial_reset = False
+            columns = self._played(copies, explore, random_actions)
+        if self._ppo.advantage == "group":
+            rewards, elapsed = ([each[name] for each in columns] for name in ("reward", "elapsed"))
+            # Over the mean return, and times the decisions of which each that is kept stands for an equal share: the
+            # gradient is that of the mean over problems of the log of the mean response time.
+            unit = abs(sum(float(each.sum()) for each in rewards)) / sum(map(len, rewards))
+            for each, advantages in zip(columns, group_advantages(rewards, elapsed, self._ppo.horizon_s), strict=True):
+                each[GROUP_ADVANTAGE] = (advantages / max(1e-9, unit)).astype(np.float32)
+        self._ongoing = [_Ongoing() for _ in columns]
+        ended = [
+            self._episode(of_one, b, 0, len(of_one["reward"]), copies.engine.metrics(b))
+            for b, of_one in enumerate(self._kept(columns))
+            if len(of_one["reward"])
+        ]
+        total = sum(map(len, ended))
+        self._log_env_steps(metric=self._metrics_num_env_steps_sampled, num_steps=total)
+        self._increase_sampled_metrics(total, len(ended))
+        return ended
+
+    def _played(self, copies: CopiesVectorEnv, explore: bool, random_actions: bool) -> list[dict[str, np.ndarray]]:
+        """Play the episodes to their end; the steps of each as columns of `ArrayEnvRunner._episode`."""
+        forward, sharpness = self._compiled_forward(), np.float32(self.module.sharpness)
+        servers, steps = np.zeros(self.num_envs, dtype=np.int64), []
+        while len(asked := copies.deciding):
+            rows = copies.visits.rows[asked]
+            logits = forward(rows) * sharpness
+            logits -= logits.max(axis=1, keepdims=True)
+            logp = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
+            actions = self._choose(logp, explore, random_actions, 0)
+            since = copies.earned[asked], copies.passed[asked]  # the decision before
+            steps.append((asked, rows, actions, logits, logp[np.arange(len(asked)), actions], *since))
+            servers[asked] = actions
+            copies.step(servers)
+        if not steps:
+            return []
+        who, *fields = (np.concatenate(parts) for parts in zip(*steps, strict=True))
+        ends = np.cumsum(np.bincount(who, minlength=self.num_envs))[:-1]
+        by_copy = zip(*(np.split(field[np.argsort(who, kind="stable")], ends) for field in fields), strict=True)
+        return [self._columns(copies, b, *own) for b, own in enumerate(by_copy)]
+
+    def _kept(self, columns: list[dict[str, np.ndarray]]) -> list[dict[str, np.ndarray]]:
+        """The columns of the decisions of a group that are learned from."""
+        ends = np.cumsum([len(each["reward"]) for each in columns])
+        most = self._ppo.steps_per_epoch // self._ppo.groups
+        at = np.sort(self._generator.permutation(ends[-1])[:most])
+        kept: list[dict[str, np.ndarray]] = []
+        for each, rows in zip(columns, np.split(at, np.searchsorted(at, ends[:-1])), strict=True):
+            rows = rows - (ends[len(kept)] - len(each["reward"]))
+            kept.append({name: column[rows] for name, column in each.items()})
+            kept[-1]["observations"] = each["observations"][np.append(rows, -1)]
+            for name in ("reward", "elapsed"):
+                kept[-1][name] = np.add.reduceat(each[name], rows) if len(rows) else each[name][:0]
+            for name in ("terminated", "truncated"):
+                kept[-1][name][-1:] = each[name][-1]
+        return kept
+
+    @staticmethod
+    def _columns(
+        copies: CopiesVectorEnv, b: int, rows: Any, actions: Any, logits: Any, logp: Any, earned: Any, passed: Any
+    ) -> Any:
+        last, cut = np.arange(len(rows)) == len(rows) - 1, bool(copies.engine.truncated[b])
+        return {
+            "observations": np.concatenate([rows, rows[-1:]]),
+            "actions": actions,
+            "logits": logits,
+            "logp": logp,
+            "reward": np.append(earned[1:], copies.earned[b]).astype(np.float32),
+            "elapsed": np.append(passed[1:], copies.passed[b]).astype(np.float32),
+            "terminated": last & (not cut),
+            "truncated": last & cut,
+        }
+
+
+class CopiesModule(SchedulingModule):
+    """The module of `scale-any`: its logits are those of the network times `sharpness`, which rises with the epochs."""
+
+    def setup(self) -> None:
+        """Build network and critic."""
+        super().setup()
+        self.masked = False  # servers that a task does not fit are empty rows
+        self.register_buffer("sharpness", torch.ones(()))
+
+    sharpness: Tensor
+
+    def outputs(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """See `SchedulingModule.outputs`."""
+        features, logits = super().outputs(rows)
+        return features, logits * self.sharpness
+
+
+class CopiesLearner(SchedulingLearner):
+    """PPO without a critic where the advantages are those over copies, and with the sharpness of the epoch."""
+
+    def loss_weights(self) -> Weights:
+        """See `SchedulingLearner.loss_weights`."""
+        weights = super().loss_weights()
+        return weights if self.ppo.advantage == "critic" else weights._replace(value=0.0)
+
+    def after_gradient_based_update(self, *, timesteps: dict[str, Any]) -> None:
+        """As `SchedulingLearner`; runners get the sharpness of the next epoch with its weights."""
+        super().after_gradient_based_update(timesteps=timesteps)
+        share = min(1.0, self.epoch / self.ppo.epochs)
+        self._own_module.sharpness.fill_(self.ppo.final_sharpness**share)

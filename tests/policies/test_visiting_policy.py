@@ -1,0 +1,109 @@
+"""scale-any: it begins as the rule whose costs it sees, in any units."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from rllib_scale.config import EnvConfig, TrialConfig
+from rllib_scale.errors import UserError
+from rllib_scale.evaluation.play import play
+from rllib_scale.networks.build import build_network
+from rllib_scale.observation.relative import RELATIVE
+from rllib_scale.policies.policy import load_policy, save_policy
+from rllib_scale.policies.visiting_policy import VisitingPolicy
+from rllib_scale.schedulers.adaptive_price import AdaptivePrice
+from rllib_scale.schedulers.asked_visits import AskedVisits
+from rllib_scale.simulator.engine import Engine
+from rllib_scale.workloads.generators import generate
+from schedulers.instances import PROBLEMS
+from schedulers.test_adaptive_price import on_scaled, scaled
+
+FEASIBLE = {"episode": {"mask": "feasible"}}
+
+
+def policy(skip: str = "adaptive", noise: float = 0.0, **given: Any) -> VisitingPolicy:
+    """An untrained policy, or one with other weights."""
+    trial = TrialConfig(method="scale-any", env=FEASIBLE, network={"skip": skip, "embedding_dim": 8})
+    torch.manual_seed(1)
+    network = build_network(trial)
+    with torch.no_grad():
+        for parameter in network.parameters():
+            parameter += noise * torch.randn_like(parameter)
+    return VisitingPolicy(network, trial, 0, **given)
+
+
+def problem(name: str) -> EnvConfig:
+    """One of PROBLEMS."""
+    return EnvConfig.model_validate(PROBLEMS[name])
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_untrained_it_is_adaptive_price(name: str) -> None:
+    expected = play(AdaptivePrice(), problem(name), 3, [0, 1])
+    found = play(policy(), problem(name), 3, [0, 1])
+    for b in range(2):
+        np.testing.assert_array_equal(found.schedule(b), expected.schedule(b))
+
+
+def test_units_of_time_and_work_decide_nothing() -> None:
+    env, of = problem("steady"), policy("naive", noise=0.5)
+    given = generate(env, 5, 0)
+    one = play(of, env, 5, [0], given).schedule()
+    assert not np.array_equal(one, play(policy("naive"), env, 5, [0], given).schedule()), "the network decides"
+    other = play(of, on_scaled(env, 4.0, 0.5), 5, [0], scaled(given, 4.0, 2.0)).schedule()
+    for column in ("workflow", "task", "server"):
+        np.testing.assert_array_equal(one[column], other[column])
+
+
+def test_without_prices_it_begins_as_the_earliest_finish_with_twice_the_wait() -> None:
+    engine, visits, columns = Engine(problem("steady")), AskedVisits(1, True, priced=False), RELATIVE.server_column
+    engine.reset([3], [0])
+    seen = 0
+    for _ in range(40):
+        visits.begin(engine.view())
+        while visits.current[0] >= 0:
+            servers = visits.rows[0, RELATIVE.head() :].reshape(-1, RELATIVE.server_dim).astype(np.float64)
+            servers[servers[:, 0] == 0] = np.inf  # the task does not fit them
+            ahead, lasts, cost = (servers[:, columns(name)] for name in ("ahead", "lasts", "cost"))
+            naive, inside = 2 * ahead + lasts, (cost < 4) & (lasts < 4) & (ahead < 4)
+            np.testing.assert_allclose(cost[inside], (naive - naive.min())[inside], atol=1e-5)
+            assert (servers[inside, columns("price")] == 0).all()
+            seen += int(inside.sum())
+            visits.choose(np.array([np.argmin(cost)]))
+        engine.dispatch(visits.answers()[visits.answers()[:, 3] >= 0])
+    assert seen > 100
+
+
+def test_a_policy_is_a_folder_that_plays_the_same(tmp_path: Any) -> None:
+    of = policy(noise=0.5)
+    save_policy(tmp_path, of.network, of.trial, 7)
+    read = load_policy(tmp_path)
+    assert isinstance(read, VisitingPolicy)
+    schedules = [play(each, problem("places"), 3, [0]).schedule() for each in (of, read)]
+    np.testing.assert_array_equal(*schedules)
+    drawn = [play(load_policy(tmp_path, decision="sample"), problem("steady"), 3, [0]).schedule() for _ in range(2)]
+    np.testing.assert_array_equal(*drawn)
+    assert not np.array_equal(drawn[0]["server"], play(of, problem("steady"), 3, [0]).schedule()["server"])
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"method": "scale", "ppo": {"copies": 4}}, ["ppo.copies", "scale-any"]),
+        ({"ppo": {"copies": None, "advantage": "critic"}}, ["ppo.copies", "2 and more"]),
+        ({"method": "scale", "ppo": {"advantage": "group"}}, ["ppo.advantage", "copies"]),
+        ({"network": {"skip": "price"}}, ["network.skip price", "pairs", "adaptive, naive"]),
+        ({"method": "scale", "network": {"skip": "naive"}}, ["network.skip naive", "scale-any"]),
+        ({"env": {}}, ["mask none", "scale-any"]),
+        ({"ppo": {"reward_unit": 3.0}}, ["reward_unit", "scale-any"]),
+    ],
+)
+def test_what_cannot_be_is_refused(change: dict[str, Any], words: list[str]) -> None:
+    with pytest.raises((UserError, ValueError)) as error:
+        TrialConfig.model_validate({"method": "scale-any", "env": FEASIBLE} | change)
+    for word in words:
+        assert word in str(error.value)
