@@ -88,6 +88,23 @@ def test_a_world_and_a_protocol_are_all_of_a_problem() -> None:
             assert sum(changed) == 1, f"{section}.{field}"
 
 
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"episode": {"mask": "feasible"}},
+        {"episode": {"idle_advance": "clock-step"}},
+        {"decision": {"on_busy": "reserve"}},
+        {"observation": {"feature_set": "rounds"}},
+        {"reward": {"name": "tasks-in-system"}},
+    ],
+    ids=str,
+)
+def test_how_a_policy_is_asked_is_no_part_of_the_world(asked: dict[str, Any]) -> None:
+    one, other = EnvConfig(), EnvConfig.model_validate(asked)
+    assert world_of(one) == world_of(other)
+    assert protocol_of(one) != protocol_of(other)
+
+
 def test_methods_that_decide_otherwise_are_compared_on_one_problem_with_one_rule() -> None:
     """An evaluation of a rule for each method's decisions had one row key, and one of them was lost."""
     for data in ({"env": {"episode": {"horizon_s": 30.0}}}, {"grid": {"env": [{"episode": {"horizon_s": 30.0}}]}}):
