@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from graphlib import TopologicalSorter
 
 import numpy as np
 
@@ -23,7 +24,8 @@ def workflow_metrics(env: EnvConfig, workload: Workload, schedule: np.ndarray, e
         schedule: every attempt, dtype `rllib_scale.simulator.record.SCHEDULE`.
         end_s: clock at the end [s].
     """
-    makespan = completions_s(workload, schedule) - workload.arrival_s
+    done_s = completions_s(workload, schedule)
+    makespan = np.where(done_s <= end_s, done_s, np.inf) - workload.arrival_s
     complete = np.isfinite(makespan)
     allowed = workload.deadline_s if workload.has_deadlines else SLO_FACTOR * critical_path_s(env, workload)
     judged = workload.arrival_s[: len(allowed)] + allowed <= end_s
@@ -46,10 +48,28 @@ def workflow_metrics(env: EnvConfig, workload: Workload, schedule: np.ndarray, e
 def completions_s(workload: Workload, schedule: np.ndarray) -> np.ndarray:
     """(W,) when the last task of each workflow ended [s]; inf where one has not."""
     finished = schedule[schedule["outcome"] == "finished"]
-    done = np.zeros(workload.num_workflows)
-    np.maximum.at(done, finished["workflow"], finished["finish_s"])
-    complete = np.bincount(finished["workflow"], minlength=len(done)) == np.diff(workload.task_offsets)
-    return np.where(complete, done, np.inf)
+    ends = np.full(workload.num_tasks, np.inf)
+    ends[workload.task_offsets[finished["workflow"]] + finished["task"]] = finished["finish_s"]
+    _end_without_work(workload, ends)
+    last: np.ndarray = np.maximum.reduceat(ends, workload.task_offsets[:-1]) if len(ends) else np.zeros(0)
+    return last
+
+
+def _end_without_work(workload: Workload, ends_s: np.ndarray) -> None:
+    """Write when the tasks without work ended, which no schedule has: their delay after their predecessors, (T,)."""
+    open_rows = set(np.flatnonzero(workload.compute_gflop == 0).tolist())
+    if not open_rows:
+        return
+    offset = np.repeat(workload.task_offsets[:-1], np.diff(workload.edge_offsets))
+    before: dict[int, list[int]] = {row: [] for row in open_rows}
+    for predecessor, successor in (workload.edges + offset[:, None]).tolist():
+        if successor in before:
+            before[successor].append(predecessor)
+    arrival_s = np.repeat(workload.arrival_s, np.diff(workload.task_offsets))
+    for row in TopologicalSorter(before).static_order():
+        if row in before:
+            ready_s = max((float(ends_s[each]) for each in before[row]), default=float(arrival_s[row]))
+            ends_s[row] = ready_s + workload.delay_s[row]
 
 
 def _sojourn_s(workload: Workload, schedule: np.ndarray) -> np.ndarray:
@@ -72,7 +92,8 @@ def _moved(env: EnvConfig, workload: Workload, schedule: np.ndarray) -> np.ndarr
     ran_on = np.full(workload.num_tasks, -1)
     ran_on[row[finished]] = schedule["server"][finished]
     follows = first[row] >= 0
-    moved: np.ndarray = schedule["server"][follows] != ran_on[first[row[follows]]]
+    source = ran_on[first[row[follows]]]  # -1: a task without work, which ran nowhere
+    moved: np.ndarray = (schedule["server"][follows] != source)[source >= 0]
     return moved
 
 
@@ -83,7 +104,7 @@ def _first_predecessor(env: EnvConfig, workload: Workload) -> np.ndarray:
     # The last one written stays: the first in the order must come last.
     order = np.lexsort((before,))[::-1]
     if env.communication.first == "largest-output":
-        order = np.lexsort((-before, workload.output_gb[before]))
+        order = np.lexsort((-before, workload.edge_gb))
     first = np.full(workload.num_tasks, -1)
     first[after[order]] = before[order]
     return first

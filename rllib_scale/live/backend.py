@@ -18,7 +18,7 @@ from ray.exceptions import ActorUnschedulableError, ObjectLostError, RayActorErr
 
 from rllib_scale.config import EnvConfig
 from rllib_scale.errors import UserError
-from rllib_scale.live.flows import Flow
+from rllib_scale.live.flows import Flow, ended_alone
 from rllib_scale.live.servers import Call, Servers, alive
 from rllib_scale.live.stats import Exporter, LiveStats, stats_of
 from rllib_scale.live.worker import Report
@@ -144,7 +144,10 @@ class RayBackend:
                 return False
             for event in events:
                 event()
-            if self._arrive() or is_due or events:
+            is_due |= self._arrive()
+            for number in ended_alone(self.flows, engine) if is_due or events else ():
+                del self.flows[number]
+            if is_due or events:
                 self._has_news = True
                 self._give_up_what_is_hopeless()
                 return True
@@ -165,7 +168,7 @@ class RayBackend:
         before = len(self.pending)
         while self.pending and self.pending[0][0] <= self.now:
             flow = self.flows[heapq.heappop(self.pending)[1]]
-            self.engine.arrive(flow.number, flow.arrival_s, flow.demands, flow.edges)
+            self.engine.arrive(flow.number, flow.arrival_s, flow.demands, flow.edges, flow.edge_gb)
         return len(self.pending) < before
 
     # ------------------------------------------------------------------ from other threads
@@ -235,7 +238,7 @@ class RayBackend:
 
     def _call(self, attempt: Attempt) -> None:
         flow, life, began = self.flows[attempt.workflow], self._lives[attempt.server], self._opened
-        inputs = [self.outputs[flow.number, before].reference for before in flow.predecessors[attempt.task]]
+        inputs = [self.outputs[flow.number, before].reference for before in flow.sources[attempt.task]]
         call: Call = Call(None)
         output: Any = None
 
@@ -292,8 +295,8 @@ class RayBackend:
         self.tell("end", (flow, attempt), self.now)
         self.outputs[flow.number, attempt.task] = output
         self._listener(Ended(flow, attempt.task, is_last, output.reference, None))
-        for at in (attempt.task, *flow.predecessors[attempt.task]):
-            if all(engine.has_ended(flow.number, after) for after in flow.successors[at]):
+        for at in (attempt.task, *flow.sources[attempt.task]):
+            if all(engine.has_ended(flow.number, after) for after in flow.readers[at]):
                 self.outputs.pop((flow.number, at), None)  # nobody needs it any more
 
     def _count_failure(self, attempt: Attempt, error: BaseException) -> None:
@@ -315,7 +318,7 @@ class RayBackend:
             for server, node in enumerate(self.servers.node):
                 if self.engine.is_there(server) and node not in nodes:
                     self._server_died(server)
-            lost = [at for at in flow.predecessors[attempt.task] if not self._is_there(flow, at)]
+            lost = [at for at in flow.sources[attempt.task] if not self._is_there(flow, at)]
         for before in lost:
             self._make_again(flow, before)
         if not lost:
@@ -331,7 +334,7 @@ class RayBackend:
         if self.engine.has_ended(flow.number, task):
             self.outputs.pop((flow.number, task), None)
             self.engine.lost(flow.number, task)
-            for before in flow.predecessors[task]:
+            for before in flow.sources[task]:
                 if not self._is_there(flow, before):
                     self._make_again(flow, before)
 

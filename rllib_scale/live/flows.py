@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from rllib_scale.simulator.event_engine import EventEngine
 from rllib_scale.workloads.model import Workload
 
 
@@ -16,15 +17,30 @@ class Flow:
         arrival_s: when it is due to arrive [s].
         demands: (T, 4) compute [GFLOP], memory [GB], output [GB] and release delay [s] of each task.
         edges: (E, 2) predecessor and successor, sorted; acyclic.
+        edge_gb: (E,) what the successor needs of the predecessor [GB]; None: all of its output.
     """
 
-    def __init__(self, number: int, arrival_s: float, demands: NDArray[np.float64], edges: NDArray[np.int64]) -> None:
+    def __init__(
+        self,
+        number: int,
+        arrival_s: float,
+        demands: NDArray[np.float64],
+        edges: NDArray[np.int64],
+        edge_gb: NDArray[np.float64] | None = None,
+    ) -> None:
         self.number, self.arrival_s, self.demands, self.edges = number, arrival_s, demands, edges
-        self.predecessors: list[list[int]] = [[] for _ in demands]
-        self.successors: list[list[int]] = [[] for _ in demands]
+        self.edge_gb = demands[edges[:, 0], 2] if edge_gb is None else edge_gb
+        self.sources: list[list[int]] = [[] for _ in demands]
+        """Of each task the predecessors that give it an output, which those without work do not."""
+        self.readers: list[list[int]] = [[] for _ in demands]
+        """Of each task the successors that need its output."""
+        has_work = demands[:, 0] > 0
+        self.may_end_alone = not has_work.all()
+        """Whether its last task may end without an attempt."""
         for before, after in edges.tolist():
-            self.predecessors[after].append(before)
-            self.successors[before].append(after)
+            if has_work[before] and has_work[after]:
+                self.sources[after].append(before)
+                self.readers[before].append(after)
         self.attempts = [0] * len(demands)  # that failed by themselves
 
     @classmethod
@@ -35,3 +51,9 @@ class Flow:
     def __len__(self) -> int:
         """T."""
         return len(self.demands)
+
+
+def ended_alone(flows: dict[int, Flow], engine: EventEngine) -> list[int]:
+    """Numbers of the workflows that have ended by a task without work, of which no attempt tells."""
+    candidates = (number for number, flow in flows.items() if flow.may_end_alone and number < engine.next_number)
+    return [number for number in candidates if not engine.is_under_way(number)]

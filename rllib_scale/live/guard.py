@@ -24,7 +24,7 @@ from rllib_scale.config import EnvConfig
 from rllib_scale.config.schedulers import HEURISTICS
 from rllib_scale.errors import UserError
 from rllib_scale.live.backend import RayBackend
-from rllib_scale.live.flows import Flow
+from rllib_scale.live.flows import Flow, ended_alone
 from rllib_scale.observation.policy import Policy
 from rllib_scale.policies.make import make_policy
 from rllib_scale.simulator.event_engine import Attempt, EventEngine
@@ -178,6 +178,8 @@ class _Shadow:
         self._so_far = {(a.workflow, a.task): _times(a, until) for a in self._live.engine.running()}
         self._engine.play(self._rule, self._more)
         self._engine.advance(until)
+        for number in ended_alone(self._flows, self._engine):
+            del self._flows[number]
         self._took = {name: took for name, took in self._took.items() if name[0] in self._flows}
 
     def _more(self) -> bool:
@@ -198,7 +200,7 @@ class _Shadow:
                     del self._flows[attempt.workflow]
         while self._pending and self._pending[0].arrival_s <= engine.now:
             flow = self._pending.popleft()
-            engine.arrive(flow.number, flow.arrival_s, flow.demands, flow.edges)
+            engine.arrive(flow.number, flow.arrival_s, flow.demands, flow.edges, flow.edge_gb)
         return True
 
 

@@ -280,9 +280,9 @@ class Cluster:
 
     def _call(self, attempt: Attempt, inputs: list[Any]) -> Call:
         """The call of a task: see `backend.Work`."""
-        futures, predecessors = self._sent[attempt.workflow], self.backend.flows[attempt.workflow].predecessors
+        futures, sources = self._sent[attempt.workflow], self.backend.flows[attempt.workflow].sources
         future = futures[attempt.task]
-        references = dict(zip((futures[at] for at in predecessors[attempt.task]), inputs, strict=True))
+        references = dict(zip((futures[at] for at in sources[attempt.task]), inputs, strict=True))
 
         def filled(value: Any) -> Any:
             if not isinstance(value, TaskFuture):

@@ -347,7 +347,7 @@ class Routing:
         calls = 1 if home < 0 else 2
         demands = np.tile((demand.compute_gflop, demand.memory_gb, known.moved_gb, 0.0), (calls, 1))
         engine.advance(known.arrival_s)
-        engine.arrive(known.number, known.arrival_s, demands, CHAIN[: calls - 1], home)
+        engine.arrive(known.number, known.arrival_s, demands, CHAIN[: calls - 1], home=home)
         if known.replica is None:
             return
         if engine.resume(known.number, calls - 1, self._index[known.replica], known.start_s) is None:

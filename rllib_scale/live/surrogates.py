@@ -35,22 +35,22 @@ class Surrogates:
             UserError: naming the longest wait, or the largest output.
         """
         slowest = min(tier.compute_gflops / (1 + tier.slowdown * (tier.max_concurrent - 1)) for tier in cluster.tiers)
-        arrival_s, delay_s, compute_gflop, output_gb = (
+        arrival_s, delay_s, compute_gflop, moved_gb = (
             float(values.max(initial=0.0))
-            for values in (workload.arrival_s, workload.delay_s, workload.compute_gflop, workload.output_gb)
+            for values in (workload.arrival_s, workload.delay_s, workload.compute_gflop, workload.edge_gb)
         )
         for what, seconds in (
             ("the last workflow arrives after", arrival_s),
             ("the longest release delay is", delay_s),
             ("the longest task takes", compute_gflop / slowest),
-            ("the longest transfer takes", output_gb / cluster.bandwidth_gb_s),
+            ("the longest transfer takes", moved_gb / cluster.bandwidth_gb_s),
         ):
             if seconds * self.time_scale > MAX_S:
                 raise UserError(
                     f"{source}: {what} {seconds * self.time_scale:.3g} s at time scale {self.time_scale:g}; "
                     f"valid: at most {MAX_S:g} s"
                 )
-        largest = output_gb * self.bytes_per_gb
+        largest = float(workload.output_gb.max(initial=0.0)) * self.bytes_per_gb
         if largest > MAX_BYTES:
             raise UserError(
                 f"{source}: the largest output has {largest:.3g} bytes at {self.bytes_per_gb:g} bytes for each GB; "

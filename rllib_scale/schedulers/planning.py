@@ -23,6 +23,9 @@ class _Plans:
         self.capacity, self.memory = snapshot.capacity_gflops, snapshot.memory_gb
         self.timelines = Timelines(len(self.capacity))
         self.planned: set[int] = set()  # numbers of the tasks on the timelines
+        self.without_work: set[int] = (
+            set()
+        )  # of these, those that start nowhere: they leave a timeline when they are next
         self.num_workflows = 0
 
     def _execution_s(self, compute: np.ndarray, memory: np.ndarray) -> np.ndarray:
@@ -41,10 +44,16 @@ class _Plans:
                 execution = self._execution_s(workflow.compute_gflop, workflow.memory_gb)
                 self.planner(execution, workflow.edges, timelines=self.timelines, first_number=first)
                 self.planned.update(range(first, first + len(execution)))
+                self.without_work.update((first + np.flatnonzero(workflow.compute_gflop == 0)).tolist())
         self.num_workflows = snapshot.num_arrived
         lines, live = self.timelines.lines, list(snapshot.workflows)
-        while len(gone := np.flatnonzero((lines.used > 0) & ~np.isin(lines.number[:, 0] >> TASK_BITS, live))):
+        while len(gone := np.flatnonzero((lines.used > 0) & self._is_gone(lines.number[:, 0], live))):
             self._drop(gone)
+
+    def _is_gone(self, numbers: np.ndarray, live: list[int]) -> np.ndarray:
+        """(P,) whether tasks will never start: their workflow was given up, or they have no work."""
+        gone: np.ndarray = ~np.isin(numbers >> TASK_BITS, live)
+        return gone | np.isin(numbers, list(self.without_work)) if self.without_work else gone
 
     def due(self, snapshot: Snapshot) -> np.ndarray:
         """What starts now: (K, 3) workflow, task, server.
@@ -70,7 +79,9 @@ class _Plans:
 
     def _drop(self, servers: np.ndarray) -> None:
         """Take the next task off the timelines of these servers."""
-        self.planned.difference_update(self.timelines.lines.number[servers, 0].tolist())
+        numbers = self.timelines.lines.number[servers, 0].tolist()
+        self.planned.difference_update(numbers)
+        self.without_work.difference_update(numbers)
         self.timelines.drop_next(servers)
 
 

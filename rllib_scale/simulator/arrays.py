@@ -83,6 +83,7 @@ def build_problem(config: EnvConfig, servers: np.ndarray) -> Problem:
         rng=np.zeros((3, 4), dtype=np.uint64),
         demand=np.zeros(tasks, dtype=workloads.TASK_DEMAND),
         edges=np.zeros((edges, 2), dtype=np.int64),
+        moved=np.zeros(edges),
         **_tables(tasks, edges),
     )
 

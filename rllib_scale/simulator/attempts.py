@@ -15,6 +15,8 @@ from rllib_scale.simulator.state import AWAY, DRAINING, FAILED, FAR, NONE, RESUM
 @internal
 def rank(task, detail, order):  # type: ignore[no-untyped-def]
     """Key of a task in a named order, largest first; in the order of config.NamedOrder."""
+    if task.left == 0.0:  # never waits
+        return 0.0
     if order == 0:  # longest-hop
         return float(detail.hop)
     if order == 3:  # most-descendants
@@ -105,16 +107,25 @@ def leave_if_done(b, j, state, problem):  # type: ignore[no-untyped-def]
 
 
 @internal
+def input_of(b, row, predecessor, state):  # type: ignore[no-untyped-def]
+    """What a task needs of its first predecessor [GB]."""
+    return state.details[b, row].input if state.env[b].per_edge else predecessor.output
+
+
+@internal
 def transfer_time(b, row, j, state, problem):  # type: ignore[no-untyped-def]
-    """Time [s] to move a task's input to server j, from where its predecessors ran [SCALE, sec. 3]."""
+    """Time [s] to move a task's input to server j, from where its predecessors ran [SCALE, sec. 3].
+
+    A predecessor without work ran nowhere: nothing of it is moved.
+    """
     p, task = problem.parameters[0], state.tasks[b, row]
     if not p.from_all:
         if task.first_predecessor < 0:
             return 0.0
         predecessor = state.tasks[b, task.first_predecessor]
-        if problem.server_of[predecessor.place] == j:
+        if predecessor.place < 0 or problem.server_of[predecessor.place] == j:
             return 0.0
-        return predecessor.output / p.bandwidth + p.latency
+        return input_of(b, row, predecessor, state) / p.bandwidth + p.latency
     return _transfer_from_all(b, state.details[b, row], j, state, problem)
 
 
@@ -123,8 +134,8 @@ def _transfer_from_all(b, detail, j, state, problem):  # type: ignore[no-untyped
     p, total = problem.parameters[0], 0.0
     for i in range(detail.predecessors, detail.predecessors + detail.num_predecessors):
         predecessor = state.tasks[b, state.edges[b, i]]
-        if problem.server_of[predecessor.place] != j:
-            total += predecessor.output / p.bandwidth + p.latency
+        if predecessor.place >= 0 and problem.server_of[predecessor.place] != j:
+            total += state.moved[b, i] / p.bandwidth + p.latency
     return total
 
 

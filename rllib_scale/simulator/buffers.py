@@ -30,6 +30,7 @@ def allocate(config: EnvConfig, num_envs: int, problem: layout.Problem) -> layou
         tasks=np.zeros((b, tasks), dtype=layout.TASK),
         details=np.zeros((b, tasks), dtype=layout.DETAIL),
         edges=np.zeros((b, edges), dtype=np.int64),
+        moved=np.zeros((b, edges)),
         ready=np.zeros((b, tasks), dtype=np.int64),
         offered=np.zeros((b, k), dtype=np.int64),
         aside=np.zeros((b, tasks), dtype=np.int64),
@@ -70,7 +71,7 @@ def expected_sizes(config: EnvConfig, problem: layout.Problem) -> tuple[int, int
 def with_room(state: layout.State, problem: layout.Problem, workflows: int, tasks: int, edges: int) -> layout.State:
     """The arrays, enlarged to at least so many workflows, tasks and edges in each environment."""
     edges = _edges(edges, problem)
-    widths = {"workflows": workflows, "edges": edges} | dict.fromkeys(OF_TASKS, tasks)
+    widths = {"workflows": workflows, "edges": edges, "moved": edges} | dict.fromkeys(OF_TASKS, tasks)
     larger = {
         name: _enlarged(array, width)
         for name, width in widths.items()
@@ -121,7 +122,7 @@ def keep_unfinished(state: layout.State, per_edge: int) -> tuple[np.ndarray, int
     row_of = np.full(len(tasks) + 1, layout.NONE, dtype=np.int64)  # of each former row; the last one is NONE's
     row_of[rows] = np.arange(len(rows))
     shift = np.repeat(np.cumsum(links) - links - tasks["first_successor"][former], counts)
-    state.edges[0, : len(edges)] = row_of[state.edges[0, edges]]
+    state.edges[0, : len(edges)], state.moved[0, : len(edges)] = row_of[state.edges[0, edges]], state.moved[0, edges]
     tasks[: len(rows)], details[: len(rows)] = tasks[rows], details[rows]
     tasks, details = tasks[: len(rows)], details[: len(rows)]
     tasks["first_successor"] += shift.astype(np.int32)

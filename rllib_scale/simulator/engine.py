@@ -269,7 +269,7 @@ class Engine:
         """Metrics of environment b so far; names and units in `rllib_scale/results/columns.py`."""
         b = self._checked(b)
         floats = record.summarise(b, self._table, self._tier, len(self.config.cluster.tiers))
-        return record.metrics(self._state.env[b], self._log(b), floats, self.config.cluster)
+        return record.metrics(self._state.env[b], self._log(b), self._without_work(b), floats, self.config.cluster)
 
     def schedule(self, b: int = 0) -> np.ndarray:
         """Every attempt so far, in order of start, dtype SCHEDULE; NaN is what is not known before it ends."""
@@ -312,6 +312,14 @@ class Engine:
             raise ValueError(f"environment {b}: there is none; valid: 0 to {self.num_envs - 1}")
         return index(b)
 
+    def _without_work(self, b: int) -> np.ndarray:
+        """Responses of the tasks without work that have ended [s]; the log has none of them."""
+        workflows = self._state.workflows[b, : self._state.env[b]["workflows_arrived"]]
+        tasks = self._state.tasks[b, : workflows["num_tasks"].sum()]
+        ended = tasks[tasks["place"] == layout.NOWHERE]
+        response: np.ndarray = ended["ready"] - workflows["arrival"][ended["workflow"]]
+        return response
+
     def _log(self, b: int) -> np.ndarray:
         """(L,) LOG: the attempts so far of environment b."""
         log: np.ndarray = self._state.log[b, : self._state.env[b]["num_started"]]
@@ -345,7 +353,7 @@ class Engine:
         demand = np.zeros(given.num_tasks, dtype=TASK_DEMAND)
         demand["compute"], demand["memory"] = given.compute_gflop, given.memory_gb
         demand["output"], demand["delay"] = given.output_gb, given.delay_s
-        tables = given.arrival_s, given.task_offsets, demand, given.edge_offsets, given.edges
+        tables = given.arrival_s, given.task_offsets, demand, given.edge_offsets, given.edges, given.edge_gb
         return [np.ascontiguousarray(table) for table in tables]
 
     def _make_log_room(self, attempts: int) -> None:

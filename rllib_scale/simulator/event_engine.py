@@ -19,7 +19,7 @@ from rllib_scale.simulator.arrays import build_problem, with_room_for
 from rllib_scale.simulator.buffers import allocate, keep_running, keep_unfinished, with_log, with_room
 from rllib_scale.simulator.changes import FAIL, JOIN
 from rllib_scale.simulator.engine import Engine
-from rllib_scale.simulator.state import UP, Problem
+from rllib_scale.simulator.state import NOWHERE, UP, Problem
 from rllib_scale.workloads.generators import TASK_DEMAND
 
 _begin, _row_of, _order_anew = Direct(outside.begin_outside), Direct(outside.row_of), Direct(outside.order_anew)
@@ -107,9 +107,17 @@ class EventEngine(Engine):
 
     def advance(self, now_s: float) -> bool:
         """Let the clock run to that time, if it is later; returns whether a release delay has ended."""
-        return bool(_advance_to(float(now_s), self._table))
+        return bool(self._tell(_advance_to, float(now_s)))
 
-    def arrive(self, number: int, arrival_s: float, demands: np.ndarray, edges: np.ndarray, home: int = -1) -> None:
+    def arrive(
+        self,
+        number: int,
+        arrival_s: float,
+        demands: np.ndarray,
+        edges: np.ndarray,
+        edge_gb: np.ndarray | None = None,
+        home: int = -1,
+    ) -> None:
         """A workflow of T tasks arrives.
 
         Args:
@@ -117,6 +125,7 @@ class EventEngine(Engine):
             arrival_s: now, or before [s].
             demands: (T, 4) compute [GFLOP], memory [GB], output [GB] and release delay [s] of each task.
             edges: (E, 2) predecessor and successor, sorted; acyclic.
+            edge_gb: (E,) what the successor needs of the predecessor [GB]; None: all of its output.
             home: server on which its first task has ended before it came, as the call before a request; -1: none has.
         """
         self._make_workflow_room(len(demands), len(edges))
@@ -124,17 +133,24 @@ class EventEngine(Engine):
         demand["compute"], demand["memory"], demand["output"], demand["delay"] = np.asarray(demands, dtype=float).T
         edges = np.ascontiguousarray(edges, dtype=np.int64).reshape(-1, 2)
         at = self._tasks_used, self._edges_used
-        self._edges_used = int(_arrive(int(number), float(arrival_s), int(home), *at, demand, edges, self._table))
+        moved = np.ascontiguousarray(demand["output"][edges[:, 0]] if edge_gb is None else edge_gb, dtype=float)
+        arrived = int(number), float(arrival_s), int(home), *at, demand, edges, moved
+        self._edges_used = int(self._tell(_arrive, *arrived))
         self._tasks_used += len(demand)
 
     def ended(self, attempt: Attempt) -> None:
         """A task has ended."""
+        self._tell(_ended, attempt.place)
+        del self.attempts[attempt.place]
+
+    def _tell(self, what: Callable[..., Any], *about: Any) -> Any:
+        """Tell compiled code what happened, and count the workflows that ended by it."""
         env = self._state.env[0]
         before, sum_s = int(env["workflows_completed"]), float(env["makespan_sum"])
-        _ended(attempt.place, self._table)
-        del self.attempts[attempt.place]
+        result = what(*about, self._table)
         self.num_ended += int(env["workflows_completed"]) - before
         self.stayed_s += float(env["makespan_sum"]) - sum_s
+        return result
 
     def failed(self, attempt: Attempt) -> None:
         """An attempt came to nothing: its task waits anew."""
@@ -337,7 +353,7 @@ class EventEngine(Engine):
         """Whether a task of a workflow under way has ended."""
         row = self._row(workflow, task)
         place = self._state.tasks["place"][0, row]
-        return bool(place >= 0 and self._state.running[0, place] != row)
+        return bool(place == NOWHERE or (place >= 0 and self._state.running[0, place] != row))
 
     def is_there(self, server: int) -> bool:
         """Whether a server is there."""

@@ -8,6 +8,7 @@ from rllib_scale.compiled import internal, rare
 from rllib_scale.simulator.attempts import clear, make_ready
 from rllib_scale.simulator.changes import change
 from rllib_scale.simulator.heaps import BY_FINISH, BY_READY, push, remove
+from rllib_scale.simulator.state import NOWHERE
 
 
 @internal
@@ -35,24 +36,13 @@ def release(b, row, state, p):  # type: ignore[no-untyped-def]
         state.details[b, row].seen = workflow.num_seen
     delay = state.details[b, row].delay if env.has_delays else 0.0
     # Without a delay it is ready at this very event, before the next one is looked at.
-    if delay == 0.0:
+    if delay == 0.0 and task.left > 0.0:
         make_ready(b, row, state, p)
         return
     task.ready = env.clock + delay
     push(state.released[b], env.num_released, BY_READY, state.tasks[b], state.finish[b], row)
     env.num_released += 1
     env.next_release = min(env.next_release, task.ready)
-
-
-@rare
-def end_delay(b, state, p):  # type: ignore[no-untyped-def]
-    """The release delay that ends first has ended."""
-    env, released = state.env[b], state.released[b]
-    row = released[0]
-    remove(released, env.num_released, BY_READY, state.tasks[b], state.finish[b], 0)
-    env.num_released -= 1
-    env.next_release = state.tasks[b, released[0]].ready if env.num_released > 0 else np.inf
-    make_ready(b, row, state, p)
 
 
 @internal
@@ -81,10 +71,16 @@ def _complete(b, state, problem):  # type: ignore[no-untyped-def]
 @internal
 def complete(b, place, state, problem):  # type: ignore[no-untyped-def]
     """The task of a place, which is out of the queue, has ended."""
-    env = state.env[b]
-    task = state.tasks[b, state.running[b, place]]
-    workflow = state.workflows[b, task.workflow]
+    row = state.running[b, place]
     clear(b, place, state, problem)
+    _end_task(b, row, state, problem.parameters[0])
+
+
+@internal
+def _end_task(b, row, state, p):  # type: ignore[no-untyped-def]
+    """A task has ended: its successors may be ready, its workflow may be complete."""
+    env, task = state.env[b], state.tasks[b, row]
+    workflow = state.workflows[b, task.workflow]
     env.completed += 1
     env.in_system -= 1
     env.response_sum += env.clock - workflow.arrival
@@ -93,7 +89,7 @@ def complete(b, place, state, problem):  # type: ignore[no-untyped-def]
         successor = state.tasks[b, state.edges[b, i]]
         successor.num_missing -= 1
         if successor.num_missing == 0:
-            release(b, state.edges[b, i], state, problem.parameters[0])
+            release(b, state.edges[b, i], state, p)
     workflow.num_completed += 1
     if workflow.num_completed == workflow.num_tasks:
         env.workflows_completed += 1
@@ -108,6 +104,21 @@ def skip_completed(b, state):  # type: ignore[no-untyped-def]
     # Workflows complete in any order; all before `first_live` have: loops over those under way begin there.
     while env.first_live < env.workflows_arrived and not is_live(state.workflows[b, env.first_live]):
         env.first_live += 1
+
+
+@rare
+def end_delay(b, state, p):  # type: ignore[no-untyped-def]
+    """The release delay that ends first has ended: its task waits, or has ended if it has no work."""
+    env, released = state.env[b], state.released[b]
+    row = released[0]
+    remove(released, env.num_released, BY_READY, state.tasks[b], state.finish[b], 0)
+    env.num_released -= 1
+    env.next_release = state.tasks[b, released[0]].ready if env.num_released > 0 else np.inf
+    if state.tasks[b, row].left > 0.0:
+        make_ready(b, row, state, p)
+    else:
+        state.tasks[b, row].place = NOWHERE
+        _end_task(b, row, state, p)
 
 
 @internal

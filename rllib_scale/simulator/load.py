@@ -25,6 +25,7 @@ def begin(b, seed, episode, state, problem):  # type: ignore[no-untyped-def]
     env, p = state.env[b], problem.parameters[0]
     env.num_workflows = 0
     env.after = np.inf
+    env.per_edge = 0
     env.has_delays = problem.workload[0].delays
     if p.estimates:
         seed_stream(problem.rng[ERRORS], seed, episode, ESTIMATES)
@@ -50,7 +51,9 @@ def draw(b, seed, episode, state, problem):  # type: ignore[no-untyped-def]
         ):
             return False
         n, e = draw_workflow(rng, w, problem.demand, problem.edges)
-        edge = add(b, clock, n, problem.demand, e, problem.edges, task, edge, state, problem)
+        for i in range(e):
+            problem.moved[i] = problem.demand[problem.edges[i, 0]].output
+        edge = add(b, clock, n, problem.demand, e, problem.edges, problem.moved, task, edge, state, problem)
         task += n
         clock = draw_arrival(rng, w, False, clock)
     # The first arrival beyond: the episode then does not end early, as if no work were to come.
@@ -59,7 +62,7 @@ def draw(b, seed, episode, state, problem):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def load(b, seed, episode, arrival, first_task, demand, first_edge, edges, table):  # type: ignore[no-untyped-def]
+def load(b, seed, episode, arrival, first_task, demand, first_edge, edges, moved, table):  # type: ignore[no-untyped-def]
     """Load a given workload, for which the arrays of state and problem are large enough.
 
     Args:
@@ -71,6 +74,7 @@ def load(b, seed, episode, arrival, first_task, demand, first_edge, edges, table
         demand: (T,) generators.TASK_DEMAND.
         first_edge: (W + 1,) likewise of `edges`.
         edges: (E, 2) predecessor, successor, numbered within each workflow.
+        moved: (E,) GB that the successor needs of the predecessor.
         table: of state and problem.
     """
     state, problem = state_of(table), problem_of(table)
@@ -81,12 +85,16 @@ def load(b, seed, episode, arrival, first_task, demand, first_edge, edges, table
     at = 0
     for w in range(len(arrival)):
         tasks, links = demand[first_task[w] : first_task[w + 1]], edges[first_edge[w] : first_edge[w + 1]]
-        at = add(b, arrival[w], len(tasks), tasks, len(links), links, first_task[w], at, state, problem)
+        needed = moved[first_edge[w] : first_edge[w + 1]]
+        for i in range(len(links)):
+            if needed[i] != tasks[links[i, 0]].output:
+                state.env[b].per_edge = 1
+        at = add(b, arrival[w], len(tasks), tasks, len(links), links, needed, first_task[w], at, state, problem)
 
 
 @internal
-def add(b, arrival, n, demand, e, edges, first, at, state, problem):  # type: ignore[no-untyped-def]
-    """Add a workflow of n tasks and e edges, its task rows from `first` on and its edges from `at` on.
+def add(b, arrival, n, demand, e, edges, moved, first, at, state, problem):  # type: ignore[no-untyped-def]
+    """Add a workflow of n tasks and e edges that move `moved` (e,) GB; task rows from `first` on, edges from `at` on.
 
     Returns where the edges of the next one begin.
     """
@@ -112,7 +120,7 @@ def add(b, arrival, n, demand, e, edges, first, at, state, problem):  # type: ig
         detail.hop = 0 if p.revealed else tables[HOPS, k]
         detail.followers = tables[DESCENDANTS, k]
         detail.descendants = 1 if p.revealed else detail.followers
-        detail.level, detail.seen = 1, 0
+        detail.level, detail.seen, detail.input = 1, 0, 0.0
         detail.num_predecessors = 0
     for i in range(n):
         k = tables[ORDER, i]
@@ -123,22 +131,21 @@ def add(b, arrival, n, demand, e, edges, first, at, state, problem):  # type: ig
     for i in range(e):
         state.edges[b, at + i] = first + successors[i]
         task, row = state.tasks[b, first + edges[i, 1]], first + edges[i, 0]
+        detail = state.details[b, first + edges[i, 1]]
         task.num_missing += 1
         # Its first predecessor: the lowest task row, or the one of the largest output.
         before = task.first_predecessor
-        if before < 0:
-            task.first_predecessor = row
-        elif p.largest_first:
-            larger = state.tasks[b, row].output - state.tasks[b, before].output
-            if larger > 0.0 or (larger == 0.0 and row < before):
-                task.first_predecessor = row
-        elif row < before:
-            task.first_predecessor = row
+        is_first = before < 0 or row < before
+        if before >= 0 and p.largest_first:
+            larger = moved[i] - detail.input
+            is_first = larger > 0.0 or (larger == 0.0 and row < before)
+        if is_first:
+            task.first_predecessor, detail.input = row, moved[i]
     at += e
     if p.estimates:
         _misjudge(b, first, n, state, problem)
     if p.from_all:
-        at = _add_predecessors(b, first, n, e, edges, at, state)
+        at = _add_predecessors(b, first, n, e, edges, moved, at, state)
     for k in range(n):
         state.tasks[b, first + k].rank = rank(state.tasks[b, first + k], state.details[b, first + k], p.order)
     return at
@@ -159,8 +166,8 @@ def _misjudge(b, first, n, state, problem):  # type: ignore[no-untyped-def]
 
 
 @rare
-def _add_predecessors(b, first, n, e, edges, at, state):  # type: ignore[no-untyped-def]
-    """List all predecessors of each task, from position `at` on."""
+def _add_predecessors(b, first, n, e, edges, moved, at, state):  # type: ignore[no-untyped-def]
+    """List all predecessors of each task, and what it needs of them, from position `at` on."""
     for row in range(first, first + n):
         # Counting sort: how many each has is known, so every list has its place.
         state.details[b, row].predecessors = at
@@ -168,5 +175,6 @@ def _add_predecessors(b, first, n, e, edges, at, state):  # type: ignore[no-unty
     for i in range(e):
         detail = state.details[b, first + edges[i, 1]]
         state.edges[b, detail.predecessors + detail.num_predecessors] = first + edges[i, 0]
+        state.moved[b, detail.predecessors + detail.num_predecessors] = moved[i]
         detail.num_predecessors += 1
     return at

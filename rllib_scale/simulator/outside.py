@@ -36,7 +36,7 @@ from rllib_scale.simulator.rounds import (
     some_candidate_open,
     withdraw,
 )
-from rllib_scale.simulator.state import FAILED, FAR, NONE
+from rllib_scale.simulator.state import FAILED, FAR, NONE, NOWHERE
 from rllib_scale.simulator.writers import write_observation
 
 B = 0
@@ -48,7 +48,7 @@ def begin_outside(table):  # type: ignore[no-untyped-def]
     """Begin at clock 0 without any workflow."""
     state, problem = state_of(table), problem_of(table)
     env = state.env[B]
-    env.num_workflows, env.after, env.has_delays = 0, np.inf, 0
+    env.num_workflows, env.after, env.has_delays, env.per_edge = 0, np.inf, 0, 0
     begin_episode(B, np.uint64(0), np.uint64(0), state, problem)
     env.outside = 1
 
@@ -73,6 +73,13 @@ def order_anew(table):  # type: ignore[no-untyped-def]
         push_waiting(B, state.ready[B, i], state, p)
 
 
+@internal
+def _end_delays(state, problem):  # type: ignore[no-untyped-def]
+    """End the release delays that are due; tasks without work are released with one of 0 s."""
+    while state.env[B].next_release <= state.env[B].clock:
+        end_delay(B, state, problem.parameters[0])
+
+
 @compiled
 def advance_to(time, table):  # type: ignore[no-untyped-def]
     """Let the clock run to `time` [s], where all release delays end that are due; returns whether any was."""
@@ -80,13 +87,12 @@ def advance_to(time, table):  # type: ignore[no-untyped-def]
     env = state.env[B]
     advance(env, max(env.clock, time))
     any_due = env.next_release <= env.clock
-    while env.next_release <= env.clock:
-        end_delay(B, state, problem.parameters[0])
+    _end_delays(state, problem)
     return any_due
 
 
 @compiled
-def arrive_now(number, arrival, home, first, at, demand, edges, table):  # type: ignore[no-untyped-def]
+def arrive_now(number, arrival, home, first, at, demand, edges, moved, table):  # type: ignore[no-untyped-def]
     """A workflow arrives.
 
     Args:
@@ -97,6 +103,7 @@ def arrive_now(number, arrival, home, first, at, demand, edges, table):  # type:
         at: its edges stand from there on.
         demand: (T,) generators.TASK_DEMAND.
         edges: (E, 2) predecessor, successor; sorted.
+        moved: (E,) GB that the successor needs of the predecessor.
         table: of state and problem, with room for it.
 
     Returns:
@@ -107,7 +114,10 @@ def arrive_now(number, arrival, home, first, at, demand, edges, table):  # type:
     for k in range(len(demand)):
         if demand[k].delay > 0.0:
             env.has_delays = 1
-    at = add(B, arrival, len(demand), demand, len(edges), edges, first, at, state, problem)
+    for i in range(len(edges)):
+        if moved[i] != demand[edges[i, 0]].output:
+            env.per_edge = 1
+    at = add(B, arrival, len(demand), demand, len(edges), edges, moved, first, at, state, problem)
     workflow = state.workflows[B, env.num_workflows - 1]
     workflow.number = number
     if home >= 0:  # what had ended before is no arrived work, and no task of the longest path
@@ -123,6 +133,7 @@ def arrive_now(number, arrival, home, first, at, demand, edges, table):  # type:
         state.tasks[B, first].num_missing = 0
         env.arrived -= 1
         env.in_system -= 1
+    _end_delays(state, problem)
     return at
 
 
@@ -135,6 +146,7 @@ def ended(place, table):  # type: ignore[no-untyped-def]
     log.finish = state.env[B].clock
     leave_queue(B, place, state)
     complete(B, place, state, problem)
+    _end_delays(state, problem)
 
 
 @compiled
@@ -159,7 +171,7 @@ def lost(row, table):  # type: ignore[no-untyped-def]
             break
     for i in range(task.first_successor, task.first_successor + task.num_successors):
         after = state.edges[B, i]
-        if state.tasks[B, after].place < 0:
+        if state.tasks[B, after].place == NONE:
             if state.tasks[B, after].num_missing == 0:
                 _withdraw(after, state, p)
             state.tasks[B, after].num_missing += 1
@@ -173,7 +185,7 @@ def lost(row, table):  # type: ignore[no-untyped-def]
 @internal
 def _has_ended(row, state):  # type: ignore[no-untyped-def]
     place = state.tasks[B, row].place
-    return place >= 0 and state.running[B, place] != row
+    return place == NOWHERE or (place >= 0 and state.running[B, place] != row)
 
 
 @internal

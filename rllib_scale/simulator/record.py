@@ -74,14 +74,19 @@ def summarise(b, table, tier, num_tiers):  # type: ignore[no-untyped-def]
     return floats
 
 
-def metrics(env: np.void, log: np.ndarray, floats: np.ndarray, cluster: ClusterConfig) -> dict[str, float | int]:
-    """Metrics by name, with units in `rllib_scale/results/columns.py`, of one ENV, its log (L,) and its summary."""
+def metrics(
+    env: np.void, log: np.ndarray, without_work: np.ndarray, floats: np.ndarray, cluster: ClusterConfig
+) -> dict[str, float | int]:
+    """Metrics by name, with units in `rllib_scale/results/columns.py`, of one ENV, its log (L,) and its summary.
+
+    `without_work` are responses [s] of tasks that ended without an attempt.
+    """
     response, censored, makespan, energy, utilisation = (float(x) for x in floats[:5])
     # A log row is written at the start, with the finish to come: one that has not passed has not happened.
     finished = log[(log["finish"] <= env["clock"]) & (log["outcome"] == TO_END)]
     if env["outside"]:  # a task whose output was lost has ended when it ended last
         finished = finished[::-1][np.unique(finished[::-1][["workflow", "task"]], return_index=True)[1]]
-    responses = np.sort(finished["finish"] - finished["arrival"])
+    responses = np.sort(np.concatenate([finished["finish"] - finished["arrival"], without_work]))
     return {
         "arrived": int(env["arrived"]),
         "completed": int(env["completed"]),

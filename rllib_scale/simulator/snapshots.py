@@ -8,7 +8,7 @@ import numpy as np
 
 from rllib_scale.observation.snapshot import AWAY, DRAINING, INPUT, READY, RUNNING, UP, LiveWorkflow, Snapshot
 from rllib_scale.simulator.state import AWAY as GONE
-from rllib_scale.simulator.state import Problem, State
+from rllib_scale.simulator.state import NOWHERE, Problem, State
 
 
 def take_snapshot(b: int, state: State, problem: Problem) -> Snapshot:
@@ -85,14 +85,15 @@ def _inputs(b: int, rows: np.ndarray, state: State, problem: Problem) -> np.ndar
         details = state.details[b, rows]
         first, count = details["predecessors"], details["num_predecessors"]
         at = np.repeat(at, count)
-        source = state.edges[b, np.arange(len(at)) + np.repeat(first + count - np.cumsum(count), count)]
+        listed = np.arange(len(at)) + np.repeat(first + count - np.cumsum(count), count)
+        source, moved = state.edges[b, listed], state.moved[b, listed]
     else:
-        source = state.tasks["first_predecessor"][b, rows]
-        at, source = at[source >= 0], source[source >= 0]
-    sources = state.tasks[b, source]
-    inputs = np.empty(len(at), dtype=INPUT)
-    inputs["task"], inputs["server"] = at, problem.server_of[sources["place"]]
-    inputs["transfer_s"] = sources["output"] / p["bandwidth"] + p["latency"]
+        source, moved = state.tasks["first_predecessor"][b, rows], state.details["input"][b, rows]
+    place = np.where(source >= 0, state.tasks["place"][b, source], NOWHERE)
+    ran = place >= 0
+    inputs = np.empty(ran.sum(), dtype=INPUT)
+    inputs["task"], inputs["server"] = at[ran], problem.server_of[place[ran]]
+    inputs["transfer_s"] = moved[ran] / p["bandwidth"] + p["latency"]
     return inputs
 
 
@@ -129,7 +130,8 @@ class _Workflows(Mapping[int, LiveWorkflow]):
             edges = position[edges[np.isin(edges, seen).all(axis=1)]]
         tasks, details = tasks[seen], state.details[b, first + seen]
         place = tasks["place"].astype(np.int64)
-        running = state.running[b, place] == first + seen
+        ran = np.maximum(place, 0)  # a place of its own or, where it had none, any
+        running = (place >= 0) & (state.running[b, ran] == first + seen)
         return LiveWorkflow(
             index=number,
             arrival_s=float(workflow["arrival"]),
@@ -140,6 +142,6 @@ class _Workflows(Mapping[int, LiveWorkflow]):
             delay_s=details["delay"].copy(),
             edges=edges,
             hop=details["hop"].astype(np.int64),
-            server=np.where(place >= 0, self._problem.server_of[place], -1),
-            completed=(place >= 0) & ~running,
+            server=np.where(place >= 0, self._problem.server_of[ran], -1),
+            completed=((place >= 0) & ~running) | (place == NOWHERE),
         )

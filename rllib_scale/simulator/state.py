@@ -61,6 +61,7 @@ ENV = np.dtype(
         ("target", "f8"),  # where the clock step under way ends
         ("num_workflows", "i8"),  # of the episode
         ("has_delays", "i8"),  # whether tasks have release delays
+        ("per_edge", "i8"),  # whether an edge moves anything else than all output of its predecessor
         ("after", "f8"),  # s, first arrival beyond the episode; inf: none
         ("next_arrival", "f8"),  # inf: no workflow arrives any more
         ("next_finish", "f8"),  # inf: no task is running
@@ -123,7 +124,7 @@ TASK = np.dtype(  # one cache line: in large clusters what is looked at between 
         ("workflow", "i4"),
         ("num_successors", "i4"),
         ("num_missing", "i4"),  # predecessors not yet completed
-        ("place", "i4"),  # it was assigned to; -1: none
+        ("place", "i4"),  # it was assigned to; NONE, or NOWHERE
         ("first_successor", "i4"),  # position among the edges, where task rows stand
         ("first_predecessor", "i4"),  # task row; -1: none
     ]
@@ -134,6 +135,7 @@ DETAIL = np.dtype(
         ("delay", "f8"),  # s, from the end of its predecessors until it is ready
         ("error", "f8"),  # demand as schedulers see it over the true one
         ("spent", "f8"),  # s of places that did what is no longer left
+        ("input", "f8"),  # GB that it needs of its first predecessor
         ("hop", "i4"),  # edges on the longest path to a sink
         ("descendants", "i4"),  # itself included, as schedulers see it
         ("followers", "i4"),  # the same in truth
@@ -176,7 +178,9 @@ TO_END, FAILED, STOPPED = range(3)
 """Of an attempt: it runs or ran to its end, or was ended before."""
 NO_PREEMPTION, RESTART, RESUME = range(3)
 NONE = -1
-"""No task row, or no log row."""
+"""No task row, no log row, or no place."""
+NOWHERE = -2
+"""Place of a task without work that has ended."""
 FAR = 1e300
 """Finish [s] of an attempt that runs until somebody says that it has ended."""
 
@@ -193,6 +197,7 @@ class State(NamedTuple):
     tasks: np.ndarray  # (B, T) TASK
     details: np.ndarray  # (B, T) DETAIL, of the same tasks: what is seldom read
     edges: np.ndarray  # (B, E) int64 task rows: the successors of each task, then, where needed, predecessors
+    moved: np.ndarray  # (B, E) float64 GB of each of these predecessors that its successor needs
     ready: np.ndarray  # (B, T) int64 heap of the task rows that wait
     offered: np.ndarray  # (B, K) int64 task rows, in order
     aside: np.ndarray  # (B, T) int64 task rows
@@ -236,6 +241,7 @@ class Problem(NamedTuple):
     rng: np.ndarray  # (3, 4) uint64 generators of workloads, of the errors of estimates, and of stragglers
     demand: np.ndarray  # (T,) generators.TASK_DEMAND
     edges: np.ndarray  # (E, 2) int64
+    moved: np.ndarray  # (E,) float64 GB, of each of these edges
     tables: np.ndarray  # (5, T + 1) int64, of the DAG; see load.py
     successors: np.ndarray  # (E,) int64
     reached: np.ndarray  # (T,) uint64, 0 between calls

@@ -8,7 +8,7 @@ from rllib_scale.compiled import Direct, compiled, internal, rare
 from rllib_scale.observation import view as seen
 from rllib_scale.observation.view import View
 from rllib_scale.simulator import state as layout
-from rllib_scale.simulator.attempts import error_of
+from rllib_scale.simulator.attempts import error_of, input_of
 from rllib_scale.simulator.events import is_live
 from rllib_scale.simulator.handles import problem_of, state_of
 from rllib_scale.simulator.rounds import available_at
@@ -131,21 +131,24 @@ def _write_waiting(b, row, to, state, problem):  # type: ignore[no-untyped-def]
     if p.from_all:
         _write_inputs(b, row, to, state, problem)
     elif task.first_predecessor >= 0:
-        _write_input(b, task.first_predecessor, out, to, state, problem)
+        gb = input_of(b, row, state.tasks[b, task.first_predecessor], state)
+        _write_input(b, task.first_predecessor, gb, out, to, state, problem)
 
 
 @rare
 def _write_inputs(b, row, to, state, problem):  # type: ignore[no-untyped-def]
     detail, out = state.details[b, row], to.waiting[b, to.env[b].num_waiting - 1]
     for i in range(detail.predecessors, detail.predecessors + detail.num_predecessors):
-        _write_input(b, state.edges[b, i], out, to, state, problem)
+        _write_input(b, state.edges[b, i], state.moved[b, i], out, to, state, problem)
 
 
 @internal
-def _write_input(b, source, out, to, state, problem):  # type: ignore[no-untyped-def]
+def _write_input(b, source, gb, out, to, state, problem):  # type: ignore[no-untyped-def]
     p, task, shown = problem.parameters[0], state.tasks[b, source], to.env[b]
+    if task.place < 0:
+        return
     moved = to.inputs[b, shown.num_inputs]
-    moved.server, moved.transfer_s = problem.server_of[task.place], task.output / p.bandwidth + p.latency
+    moved.server, moved.transfer_s = problem.server_of[task.place], gb / p.bandwidth + p.latency
     shown.num_inputs += 1
     out.num_inputs += 1
 

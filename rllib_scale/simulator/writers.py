@@ -23,7 +23,7 @@ from rllib_scale.observation.feature_sets import (
     TASK_SUCCESSORS,
     UNITS,
 )
-from rllib_scale.simulator.attempts import error_of, transfer_time
+from rllib_scale.simulator.attempts import error_of, input_of, transfer_time
 from rllib_scale.simulator.events import is_live
 from rllib_scale.simulator.rounds import available_at
 from rllib_scale.workloads.fitting import fits
@@ -80,8 +80,9 @@ def write_observation(b, count, state, problem):  # type: ignore[no-untyped-def]
         task = state.tasks[b, state.offered[b, 0]]
         if task.first_predecessor >= 0:
             predecessor = state.tasks[b, task.first_predecessor]
-            home = problem.server_of[predecessor.place]
-            delay = _delay(predecessor.output / p.bandwidth + p.latency, p.per_delay_unit)
+            if predecessor.place >= 0:
+                home, moved = problem.server_of[predecessor.place], input_of(b, state.offered[b, 0], predecessor, state)
+                delay = _delay(moved / p.bandwidth + p.latency, p.per_delay_unit)
     # The widths are constants in each branch: the loops over the servers depend on that.
     if p.feature_set == IS_ROUNDS:
         _write_tasks(b, row, _HEAD, _TASK, count, state, p)

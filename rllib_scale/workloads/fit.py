@@ -96,7 +96,7 @@ def halves(workload: Workload) -> tuple[Workload, Workload]:
 
 def join(workloads: Sequence[Workload]) -> Workload:
     """One workload of several; their sessions are numbered apart."""
-    names = ("arrival_s", *TASK_FIELDS, "edges", "deadline_s")
+    names = ("arrival_s", *TASK_FIELDS, "edges", "edge_gb", "deadline_s")
     columns: dict[str, Any] = {name: np.concatenate([getattr(w, name) for w in workloads]) for name in names}
     for name in ("task_offsets", "edge_offsets"):
         columns[name] = np.cumsum(np.concatenate([[0], *(np.diff(getattr(w, name)) for w in workloads)]))

@@ -36,13 +36,16 @@ class Workload:
     Attributes:
         arrival_s: (W,) arrival of the workflow [s], at least 0, non-decreasing.
         task_offsets: (W + 1,) first task row of each workflow, then T.
-        compute_gflop: (T,) compute demand c [GFLOP], above 0.
+        compute_gflop: (T,) compute demand c [GFLOP], at least 0. A task without work, as a join, ends when it is ready
+            and needs no server; nothing is moved from it.
         memory_gb: (T,) memory m [GB], at least 0.
-        output_gb: (T,) output data d [GB], at least 0.
+        output_gb: (T,) output data d [GB], at least 0, as schedulers see it.
         delay_s: (T,) release delay [s], at least 0, by default 0: the time from the end of its predecessors, or the
             arrival of its workflow, until the task is ready.
         edge_offsets: (W + 1,) first edge row of each workflow, then E.
         edges: (E, 2) predecessor and successor, task indices local to their workflow; unique, acyclic.
+        edge_gb: (E,) what the successor needs of the predecessor [GB], at least 0; NaN, the default, stands for all of
+            its output, and is replaced by it.
         deadline_s: (W,) time from the arrival until the workflow should be done [s], above 0; by default inf: none.
         session: (W,) number of the session that the workflow belongs to, at least 0: the turns of one conversation
             share one. By default every workflow is a separate session: 0 to W - 1 in the order of arrival.
@@ -60,6 +63,7 @@ class Workload:
     edges: Ints
     delay_s: Floats = None  # type: ignore[assignment]
     session: Ints = None  # type: ignore[assignment]
+    edge_gb: Floats = None  # type: ignore[assignment]
     deadline_s: Floats = None  # type: ignore[assignment]
 
     def __post_init__(self) -> None:
@@ -70,7 +74,9 @@ class Workload:
             object.__setattr__(self, "session", np.arange(len(self.arrival_s)))
         if self.deadline_s is None:
             object.__setattr__(self, "deadline_s", np.full(len(self.arrival_s), np.inf))
-        for name in ("arrival_s", "deadline_s", *TASK_FIELDS):
+        if self.edge_gb is None:
+            object.__setattr__(self, "edge_gb", np.full(len(self.edges), np.nan))
+        for name in ("arrival_s", "deadline_s", "edge_gb", *TASK_FIELDS):
             object.__setattr__(self, name, np.ascontiguousarray(getattr(self, name), dtype=np.float64))
         for name in ("task_offsets", "edge_offsets", "edges", "session"):
             object.__setattr__(self, name, np.ascontiguousarray(getattr(self, name), dtype=np.int64))
@@ -79,6 +85,9 @@ class Workload:
         self._check_values()
         self._sort_edges()
         self._check_edges()
+        if np.isnan(self.edge_gb).any():
+            whole = np.where(np.isnan(self.edge_gb), self.output_gb[self.predecessors()], self.edge_gb)
+            object.__setattr__(self, "edge_gb", whole)
         self._sort_workflows(numbered)
 
     @property
@@ -123,12 +132,12 @@ class Workload:
         """
         return Workload(**self._gathered(workflows) | {"arrival_s": arrival_s})
 
-    def demands_and_edges(self, number: int) -> tuple[Floats, Ints]:
-        """Of one workflow: (T, 4) compute [GFLOP], memory [GB], output [GB] and release delay [s]; (E, 2) edges."""
+    def demands_and_edges(self, number: int) -> tuple[Floats, Ints, Floats]:
+        """Of one workflow: (T, 4) compute [GFLOP], memory [GB], output [GB] and release delay [s]; its edges and GB."""
         tasks = slice(self.task_offsets[number], self.task_offsets[number + 1])
-        edges = self.edges[self.edge_offsets[number] : self.edge_offsets[number + 1]]
+        edges = slice(self.edge_offsets[number], self.edge_offsets[number + 1])
         columns = (self.compute_gflop, self.memory_gb, self.output_gb, self.delay_s)
-        return np.stack([column[tasks] for column in columns], axis=1), edges
+        return np.stack([column[tasks] for column in columns], axis=1), self.edges[edges], self.edge_gb[edges]
 
     def equals(self, other: Workload) -> bool:
         """Whether every number is the same."""
@@ -184,7 +193,7 @@ class Workload:
 
     def _version(self) -> int:
         """The lowest version of the format that can hold the workload."""
-        if self.has_deadlines:
+        if self.moves_parts or self.has_deadlines or not self.compute_gflop.all():
             return VERSIONS[-1]
         if not np.array_equal(self.session, np.arange(self.num_workflows)):
             return 3
@@ -195,19 +204,28 @@ class Workload:
         """Whether some workflow has a deadline."""
         return bool(np.isfinite(self.deadline_s).any())
 
+    @property
+    def moves_parts(self) -> bool:
+        """Whether an edge moves anything else than all output of its predecessor."""
+        return not np.array_equal(self.edge_gb, self.output_gb[self.predecessors()])
+
     def _workflows(self) -> Iterator[dict[str, Any]]:
         """The JSON content of each workflow, one after the other, as the text of all is large."""
-        version = self._version()
+        version, moves_parts = self._version(), self.moves_parts
         fields = [name for name in TASK_FIELDS if version > 1 or name != "delay_s"]
         for w in range(self.num_workflows):
             rows = slice(self.task_offsets[w], self.task_offsets[w + 1])
             columns = [getattr(self, name)[rows].tolist() for name in fields]
+            of_edges = slice(self.edge_offsets[w], self.edge_offsets[w + 1])
+            edges = self.edges[of_edges].tolist()
+            if moves_parts:
+                edges = [[*edge, gb] for edge, gb in zip(edges, self.edge_gb[of_edges].tolist(), strict=True)]
             yield {
                 "arrival_s": float(self.arrival_s[w]),
                 **({"session": int(self.session[w])} if version > 2 else {}),
                 **({"deadline_s": float(self.deadline_s[w])} if np.isfinite(self.deadline_s[w]) else {}),
                 "tasks": [dict(zip(fields, values, strict=True)) for values in zip(*columns, strict=True)],
-                "edges": self.edges[self.edge_offsets[w] : self.edge_offsets[w + 1]].tolist(),
+                "edges": edges,
             }
 
     # ------------------------------------------------------------------- validation
@@ -227,6 +245,8 @@ class Workload:
         for name in ("session", "deadline_s"):
             if getattr(self, name).shape != (self.num_workflows,):
                 raise UserError(f"{name} must hold {self.num_workflows} values, one a workflow")
+        if self.edge_gb.shape != (len(self.edges),):
+            raise UserError(f"edge_gb must hold {len(self.edges)} values, one an edge")
         for workflow in np.flatnonzero(np.diff(self.task_offsets) == 0)[:1]:
             raise UserError(f"workflow {workflow}: no tasks: at least one is needed")
 
@@ -239,10 +259,10 @@ class Workload:
             raise UserError(f"workflow {workflow}: session must be at least 0 (got {self.session[workflow]})")
         for name in TASK_FIELDS:
             values = getattr(self, name)
-            least = 1 / MAX_NUMBER if name == "compute_gflop" else 0.0  # a task without work would take no time
-            possible = (values >= least) & (values <= MAX_NUMBER)
+            least = 1 / MAX_NUMBER if name == "compute_gflop" else 0.0
+            possible = (values == 0) | (values >= least) & (values <= MAX_NUMBER)
             for row in np.flatnonzero(~possible)[:1]:
-                limits = f"from {least:g} to {MAX_NUMBER:g}"
+                limits = f"{'0 or ' if least else ''}from {least:g} to {MAX_NUMBER:g}"
                 raise UserError(f"{self._task(row)}: {name} must be {limits} (got {values[row]})")
         for workflow in np.flatnonzero(~(self.deadline_s >= 1 / MAX_NUMBER))[:1]:
             value = self.deadline_s[workflow]
@@ -261,6 +281,9 @@ class Workload:
                 task = next(i for i in edge if not 0 <= i < num_tasks[row])
                 raise UserError(f"{where}: unknown task {task}; valid: 0 to {num_tasks[row] - 1}")
             raise UserError(f"{where}: a task cannot need itself" if itself[row] else f"{where}: appears twice")
+        for row in np.flatnonzero((self.edge_gb < 0) | (self.edge_gb > MAX_NUMBER))[:1]:
+            where = f"workflow {workflow[row]}, edge {self.edges[row].tolist()}"
+            raise UserError(f"{where}: must move from 0 to {MAX_NUMBER:g} GB (got {self.edge_gb[row]})")
         # Only a workflow with an edge to a lower index can have a cycle.
         for w in np.unique(workflow[self.edges[:, 0] > self.edges[:, 1]]):
             edges = self.edges[self.edge_offsets[w] : self.edge_offsets[w + 1]]
@@ -278,6 +301,7 @@ class Workload:
             return
         order = np.lexsort((self.edges[:, 1], self.edges[:, 0], self._workflow_of_edge()))
         object.__setattr__(self, "edges", self.edges[order])
+        object.__setattr__(self, "edge_gb", self.edge_gb[order])
 
     def _sort_workflows(self, numbered: bool) -> None:
         if (np.diff(self.arrival_s) >= 0).all():
@@ -295,6 +319,7 @@ class Workload:
             "task_offsets": task_offsets,
             "edge_offsets": edge_offsets,
             "edges": self.edges[edges],
+            "edge_gb": self.edge_gb[edges],
             "session": self.session[workflows],
             "deadline_s": self.deadline_s[workflows],
         }

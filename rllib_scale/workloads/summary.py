@@ -80,7 +80,7 @@ def summarise(workload: Workload, cluster: ClusterConfig) -> Summary:
         gap_from_s=float(workload.arrival_s[widest] - gaps_s[widest]),
         load=recorded_load(workload, cluster.total_gflops),
         work_s=float(workload.compute_gflop.sum()) / cluster.total_gflops,
-        moved_gb=float(workload.output_gb[_predecessors(workload)].sum()),
+        moved_gb=float(workload.edge_gb.sum()),
         too_large=int((workload.memory_gb > max(tier.memory_gb for tier in cluster.tiers)).sum()),
     )
 
@@ -113,10 +113,3 @@ def duration_text(seconds: float) -> str:
         if seconds >= 2 * size:
             return f"{seconds:,.0f} s ({seconds / size:,.1f} {unit})"
     return f"{seconds:,.3g} s"
-
-
-def _predecessors(workload: Workload) -> np.ndarray:
-    """(E,) task row of the predecessor of each edge."""
-    offset = np.repeat(workload.task_offsets[:-1], np.diff(workload.edge_offsets))
-    rows: np.ndarray = workload.edges[:, 0] + offset
-    return rows

@@ -47,5 +47,5 @@ class VirtualBackend:
                     del self.flows[attempt.workflow]
         while self.pending and self.pending[0][0] <= now:
             flow = self.flows[self.pending.pop(0)[1]]
-            engine.arrive(flow.number, flow.arrival_s, flow.demands, flow.edges)
+            engine.arrive(flow.number, flow.arrival_s, flow.demands, flow.edges, flow.edge_gb)
         return True

@@ -216,11 +216,17 @@ def random_workload(rng: np.random.Generator, config: EnvConfig, grid: bool) -> 
 
 
 def random_mode_workload(rng: np.random.Generator, config: EnvConfig, grid: bool) -> dict[str, Any]:
-    """A given workload, half of the time with release delays of some of its tasks."""
-    workload = random_workload(rng, config, grid) | {"version": 2}
+    """A given workload, half of the time with release delays, tasks without work, and edges that move any bytes."""
+    workload = random_workload(rng, config, grid) | {"version": 4}
     delayed = pick(rng, 0.0, 0.0, float(rng.uniform(0.2, 1)), float(rng.uniform(0.2, 1)))
+    without_work, parts = pick(rng, 0.0, 0.0, 0.3, 0.8), rng.random() < 0.5
     for workflow in workload["workflows"]:
+        if parts:
+            moved = [uniform(rng, 0, 3, grid) for _ in workflow["edges"]]
+            workflow["edges"] = [[*edge, gb] for edge, gb in zip(workflow["edges"], moved, strict=True)]
         for task in workflow["tasks"]:
+            if rng.random() < without_work:
+                task["compute_gflop"] = 0.0
             if grid:
                 task["output_gb"] = float(np.round(2 * task["output_gb"]) / 2)
             if rng.random() < delayed:

@@ -170,7 +170,7 @@ def _assert_same_workflow(live: LiveWorkflow, workflow: Workflow, whole: bool) -
     assert live.arrival_s == workflow.arrival_s
     assert live.task.tolist() == [task.index for task in seen]
     assert live.completed.tolist() == [task.completed for task in seen]
-    assert live.server.tolist() == [t.server.index if t.completed or t.runs else -1 for t in seen]
+    assert live.server.tolist() == [t.server.index if t.server and (t.completed or t.runs) else -1 for t in seen]
     for name in ("memory_gb", "output_gb", "delay_s"):
         assert getattr(live, name).tolist() == [getattr(task, name) for task in seen]
     np.testing.assert_allclose(live.compute_gflop, [task.compute_gflop * task.factor for task in seen], **EXACT)

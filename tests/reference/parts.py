@@ -20,10 +20,12 @@ class Task:
     delay_s: float = 0.0
     factor: float = 1.0  # demand as seen over the true one
     predecessors: list[Task] = field(default_factory=list)
+    needs_gb: dict[Task, float] = field(default_factory=dict)  # of each predecessor
     successors: list[Task] = field(default_factory=list)
     left_gflop: float = 0.0  # true demand that is still to be done
     ready_s: float | None = None
     completed: bool = False
+    ended_s: float | None = None  # of a task without work
     attempts: list[Attempt] = field(default_factory=list)
     kept_s: float = 0.0  # executed by earlier attempts, and resumed from
 
@@ -59,7 +61,11 @@ class Task:
     @property
     def finish_s(self) -> float | None:
         """When its last attempt ends, known to the reference from its start on."""
-        return self.attempts[-1].finish_s if self.attempts else None
+        return self.attempts[-1].finish_s if self.attempts else self.ended_s
+
+    @property
+    def has_work(self) -> bool:
+        return self.compute_gflop > 0
 
 
 @dataclass(eq=False)
@@ -231,9 +237,11 @@ def build_workflows(workload: Workload, factors: Sequence[float], slowdowns: Seq
             task.compute_gflop, task.factor = task.compute_gflop * slowdowns[k], task.factor / slowdowns[k]
             task.left_gflop = task.compute_gflop
             workflow.tasks.append(task)
-        for before, after in workload.edges[workload.edge_offsets[w] : workload.edge_offsets[w + 1]]:
-            workflow.tasks[before].successors.append(workflow.tasks[after])
-            workflow.tasks[after].predecessors.append(workflow.tasks[before])
+        for edge in range(int(workload.edge_offsets[w]), int(workload.edge_offsets[w + 1])):
+            before, after = (workflow.tasks[k] for k in workload.edges[edge])
+            before.successors.append(after)
+            after.predecessors.append(before)
+            after.needs_gb[before] = float(workload.edge_gb[edge])
         workflows.append(workflow)
     return workflows
 

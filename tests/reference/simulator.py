@@ -238,13 +238,13 @@ class ReferenceSimulator:
         sources = sorted(task.predecessors, key=lambda source: source.index)
         if self.config.communication.predecessors == "first":
             if self.config.communication.first == "largest-output":
-                sources.sort(key=lambda source: -source.output_gb)  # stable: ties stay by index
+                sources.sort(key=lambda source: -task.needs_gb[source])  # stable: ties stay by index
             sources = sources[:1]
         cluster = self.config.cluster
         return sum(
-            source.output_gb / cluster.bandwidth_gb_s + cluster.latency_s
+            task.needs_gb[source] / cluster.bandwidth_gb_s + cluster.latency_s
             for source in sources
-            if source.server is not server
+            if source.has_work and source.server is not server
         )
 
     def _start(self, task: Task, server: Server) -> float:
@@ -445,18 +445,21 @@ class ReferenceSimulator:
                 self.handled[subject[0]] += 1
                 continue
             self.handled[("end", "release", "arrival")[kind]] += 1
-            if kind == RELEASE:
+            if kind == RELEASE and subject.has_work:
                 self._wait(subject)
                 continue
             if kind == ARRIVAL:
                 subject.arrived = True
                 freed = [task for task in subject.tasks if not task.predecessors]
+            elif kind == RELEASE:
+                subject.completed, subject.ended_s = True, moment
+                freed = [task for task in subject.successors if task.revealed]
             else:
                 subject.task.completed = True
                 self._end_attempt(subject, "finished")
                 freed = [task for task in subject.task.successors if task.revealed]
             for task in freed:
-                if task.delay_s > 0:
+                if task.delay_s > 0 or not task.has_work:
                     name = (task.workflow.index, task.index)
                     heapq.heappush(self._events, (moment + task.delay_s, RELEASE, *name, task))
                 else:

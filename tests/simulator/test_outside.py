@@ -37,7 +37,8 @@ class Recorded:
         changes = change_events(env.cluster, 0, 0, env.episode.horizon_s)
         self.changes, self.told = changes, -1.0
         self.certain = {*workload.arrival_s.tolist(), *(time for time, *_ in changes)}  # whatever is decided
-        self.times = sorted({*self.certain, *schedule["finish_s"].tolist()})
+        until = float(played.clock[0])  # servers may come and go after the last task
+        self.times = sorted(t for t in {*self.certain, *schedule["finish_s"].tolist()} if t <= until)
 
     def __call__(self) -> bool:
         engine = self.engine

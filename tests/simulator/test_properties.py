@@ -35,7 +35,10 @@ def workload_of(config, seed):
     """The workload of an episode: a given one with release delays for even seeds, else the drawn one."""
     if seed % 2:
         return generate(config, seed, 0)
-    return Workload.from_dict(random_mode_workload(np.random.default_rng(seed), config, grid=False), "given")
+    content = random_mode_workload(np.random.default_rng(seed), config, grid=False)
+    for each in (at for of in content["workflows"] for at in of["tasks"]):
+        each["compute_gflop"] = each["compute_gflop"] or 1.0  # the schedule has no task without work
+    return Workload.from_dict(content, "given")
 
 
 def start(config, seed, num_envs=1):

@@ -40,7 +40,7 @@ def sources(folder: Path, name: str, bad: bool) -> list[Path]:
     folder.mkdir()
     if name == "csv":
         rows = [task | {"workflow": workflow} for workflow in "abc" for task in csv_sample()[0][:1]]
-        rows[1]["compute_gflop"] = "0"
+        rows[1]["compute_gflop"] = "-1"
         return [write_csv(folder / "source.csv", rows if bad else rows[::2])]
     good, damaged = RECORDS[name]
     return [write_lines(folder / "source.jsonl", *([good, damaged, good] if bad else [good, good]))]

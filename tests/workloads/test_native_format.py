@@ -110,21 +110,27 @@ def test_a_file_is_of_the_lowest_version_that_can_hold_it(path):
         assert all(("session" in workflow) == (version == 3) for workflow in content["workflows"])
 
 
-def test_deadlines_are_of_version_4(path):
+def test_edges_deadlines_and_tasks_without_work_are_of_version_4(path):
     data = valid() | {"version": 4}
+    data["workflows"][1]["edges"] = [[1, 2, 0.25], [0, 1]]  # sorted with what they move
+    data["workflows"][1]["tasks"][1]["compute_gflop"] = 0
     data["workflows"][0]["deadline_s"] = 7.5
     data["workflows"].reverse()
     read = Workload.from_dict(data, "test")
+    assert read.edge_gb.tolist() == [0.4, 0.4, 0.25]
     assert read.deadline_s.tolist() == [7.5, np.inf]
     read.save(path)
     assert Workload.load(path).equals(read)
     assert json.loads(path.read_text())["version"] == 4
-    assert read.take(np.array([1, 0]), np.array([0.0, 1.0])).deadline_s.tolist() == [np.inf, 7.5]
+    other_way_round = read.take(np.array([1, 0]), np.array([0.0, 1.0]))
+    assert other_way_round.edge_gb.tolist() == [0.4, 0.25, 0.4]
+    assert other_way_round.deadline_s.tolist() == [np.inf, 7.5]
+    assert Workload.from_dict(valid(), "test").edge_gb.tolist() == [0.4, 0.4, 0.4]
 
 
 def test_equals_sees_every_array():
     one = Workload.from_dict(valid(), "test")
-    for name in (*ARRAYS, "delay_s", "session", "deadline_s"):
+    for name in (*ARRAYS, "delay_s", "session", "edge_gb", "deadline_s"):
         other = Workload.from_dict(valid(), "test")
         getattr(other, name)[-1] = 17
         assert not one.equals(other), name
@@ -141,8 +147,11 @@ ERRORS = [  # what is wrong, and the key and the value that the message names
     (changed(valid(), [W, 1, "arrival_s"], -1), ["workflow 1: arrival_s", "-1.0"]),
     (changed(valid(), [W, 0], {"arrival_s": 0, "tasks": [], "edges": []}), ["workflow 0: no tasks"]),
     (changed(valid(), [*TASK, "memory_gb"], MISSING), ["workflow 1: tasks.2.memory_gb"]),
-    (changed(valid(), [*TASK, "compute_gflop"], 0), ["workflow 1, task 2: compute_gflop", "0.0"]),
+    (changed(valid(), [*TASK, "compute_gflop"], 1e-16), ["workflow 1, task 2: compute_gflop", "0 or from 1e-15"]),
     (changed(valid(), [W, 0, "deadline_s"], 0), ["workflow 0: deadline_s", "0.0"]),
+    (changed(valid(), [W, 1, "edges", 0], [0, 1, -1.0]), ["workflow 1, edge [0, 1]: must move", "-1.0"]),
+    (changed(valid(), [W, 1, "edges", 0], [0, 1, float("nan")]), ["workflow 1: edges.0.2"]),
+    (changed(valid(), [W, 1, "edges", 0], [0, 1, 2.0, 3.0]), ["workflow 1: edges.0"]),
     (changed(valid(), [*TASK, "compute_gflop"], float("nan")), ["workflow 1, task 2: compute_gflop", "nan"]),
     (changed(valid(), [*TASK, "compute_gflop"], 10**400), ["workflow 1: tasks.2.compute_gflop", "1000"]),
     (changed(valid(), [*TASK, "memory_gb"], -0.5), ["workflow 1, task 2: memory_gb", "-0.5"]),

@@ -338,7 +338,11 @@ def test_csv(tmp_path):
         row |= {"delay_s": delay, "session": "7" if row["workflow"] == "a" else "3"}
         row |= {"deadline_s": "60" if row["workflow"] == "a" else "5"}
     write_csv(tmp_path / "tasks.csv", tasks)
+    for row, gb in zip(edges, ["1", "2.5", "0", "0.25"], strict=True):
+        row["gb"] = gb
+    write_csv(tmp_path / "edges.csv", edges)
     more = read("csv", tmp_path)
     assert more.deadline_s.tolist() == [60, 5]
+    assert more.edge_gb.tolist() == [2.5, 0, 1, 0.25]
     np.testing.assert_array_equal(more.session, [7, 3])
     np.testing.assert_array_equal(more.delay_s, [2, 0, 1.5, 0, 0])

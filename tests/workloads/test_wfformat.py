@@ -79,9 +79,11 @@ def test_what_a_file_means(tmp_path: Path, content: dict[str, Any]) -> None:
     # a: `ab` and `both`, which two tasks read; b: 4 GB; c: an empty file; d: a sink has all that it writes.
     np.testing.assert_allclose(found.output_gb, [0.05, 0.021, 4, 0])
     assert found.edges.tolist() == [[1, 2], [1, 3], [2, 0], [3, 0]]
+    np.testing.assert_allclose(found.edge_gb, [0.021, 0.02, 4, 0])  # what each reads of it
     assert {what: count for what, count in progress.counts.items() if count} == {
         "tasks without memoryInBytes": 1,
         "tasks of several cores that are played on one place": 2,
+        "MB of files that no task writes, read but not moved": 7,
     }
     assert progress.unread["workflow.execution.machines"] == 1
     assert progress.unread["workflow.execution.tasks.machines"] == 3

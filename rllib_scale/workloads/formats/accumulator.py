@@ -20,7 +20,7 @@ class Accumulator:
         self._arrivals, self._sessions = array("d"), array("q")
         self._columns = {name: array("d") for name in TASK_FIELDS}
         self._task_offsets, self._edge_offsets, self._edges = array("q", [0]), array("q", [0]), array("q")
-        self._deadlines = array("d")
+        self._edge_gb, self._deadlines = array("d"), array("d")
 
     def __len__(self) -> int:
         """Workflows so far."""
@@ -31,7 +31,7 @@ class Accumulator:
         arrival_s: float,
         session: int,
         tasks: Mapping[str, Sequence[float]],
-        edges: Iterable[tuple[int, int]],
+        edges: Iterable[tuple[int, int] | tuple[int, int, float]],
         deadline_s: float = math.inf,
     ) -> None:
         """Add a workflow.
@@ -40,7 +40,8 @@ class Accumulator:
             arrival_s: its arrival [s], from any reference.
             session: the number of its session.
             tasks: for each of `TASK_FIELDS` a sequence with one value per task.
-            edges: predecessor and successor, as indices within the workflow; unique.
+            edges: predecessor and successor, as indices within the workflow, and what is moved [GB], by default the
+                output of the predecessor; unique.
             deadline_s: from its arrival [s].
         """
         self._arrivals.append(arrival_s)
@@ -48,8 +49,9 @@ class Accumulator:
         for name, column in self._columns.items():
             column.extend(tasks[name])
         self._deadlines.append(deadline_s)
-        for edge in edges:
-            self._edges.extend(edge)
+        for predecessor, successor, *gb in edges:
+            self._edges.extend((predecessor, successor))
+            self._edge_gb.append(gb[0] if gb else math.nan)
         self._task_offsets.append(len(self._columns[TASK_FIELDS[0]]))
         self._edge_offsets.append(len(self._edges) // 2)
 
@@ -62,6 +64,7 @@ class Accumulator:
             "task_offsets": np.frombuffer(self._task_offsets, np.int64),
             "edge_offsets": np.frombuffer(self._edge_offsets, np.int64),
             "edges": np.frombuffer(self._edges, np.int64).reshape(-1, 2),
+            "edge_gb": np.frombuffer(self._edge_gb),
             "deadline_s": np.frombuffer(self._deadlines),
         }
 

@@ -1,10 +1,10 @@
 """Workflows of any origin as two CSV files: tasks, and the edges between them.
 
 `tasks.csv`: `workflow, task, arrival_s, compute_gflop, memory_gb, output_gb`, optionally `delay_s` (0), `session` (each
-workflow its own) and `deadline_s` (none). `edges.csv`, if there are edges: `workflow, predecessor, successor`. Columns
-may be in any order. Workflows and tasks have names; `arrival_s`, `session` and `deadline_s` are the same in all rows of
-a workflow. The rows of a workflow are contiguous, and `edges.csv` has the workflows in the order of `tasks.csv`: one
-pass reads both.
+workflow its own) and `deadline_s` (none). `edges.csv`, if there are edges: `workflow, predecessor, successor`,
+optionally `gb` (all output). Columns may be in any order. Workflows and tasks have names; `arrival_s`, `session` and
+`deadline_s` are the same in all rows of a workflow. The rows of a workflow are contiguous, and `edges.csv` has the
+workflows in the order of `tasks.csv`: one pass reads both.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class _Task(Model):
     workflow: Annotated[str, AfterValidator(_is_name)]
     task: Annotated[str, AfterValidator(_is_name)]
     arrival_s: NonNegative
-    compute_gflop: Positive
+    compute_gflop: NonNegative
     memory_gb: NonNegative
     output_gb: NonNegative
     delay_s: NonNegative = 0.0
@@ -53,6 +53,7 @@ class _Edge(Model):
     workflow: str
     predecessor: str
     successor: str
+    gb: NonNegative = math.nan  # all output
 
 
 class CsvMapping(Model):
@@ -112,7 +113,7 @@ def _add(out: Accumulator, name: str, rows: Iterator[Row], edges: Iterator[Row],
             columns[field].append(getattr(task, field))
     if first is None:
         raise ValueError("groupby gave a workflow without rows")
-    pairs: set[int] = set()  # predecessor x tasks + successor: a third of the memory of tuples
+    pairs: dict[int, float] = {}  # predecessor x tasks + successor, less than tuples take; GB that are moved
     for where, row in edges:
         for column in ("predecessor", "successor"):
             if row[column] not in numbers:
@@ -122,13 +123,14 @@ def _add(out: Accumulator, name: str, rows: Iterator[Row], edges: Iterator[Row],
         if predecessor == successor or pair in pairs:
             what = "a task cannot need itself" if predecessor == successor else "the edge appears twice"
             raise UserError(f"{where}: {row['predecessor']!r:.60} to {row['successor']!r:.60}: {what}")
-        pairs.add(pair)
+        pairs[pair] = build_model(_Edge, row, where).gb if "gb" in row else math.nan
     ordered = sorted(pairs)
     cycle = find_cycle(np.stack(np.divmod(np.array(ordered, dtype=np.int64), len(numbers)), axis=1), list(numbers))
     if cycle:
         raise UserError(f"{where}: the edges of workflow {name!r:.60} form a cycle: {cycle}")
     session = len(out) if first.session is None else first.session
-    out.add(first.arrival_s, session, columns, (divmod(pair, len(numbers)) for pair in ordered), first.deadline_s)
+    moved = ((*divmod(pair, len(numbers)), pairs[pair]) for pair in ordered)
+    out.add(first.arrival_s, session, columns, moved, first.deadline_s)
 
 
 FORMAT = Format(

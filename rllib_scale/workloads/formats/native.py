@@ -3,12 +3,12 @@
     {"format": "rllib-scale-workload", "version": 4, "workflows": [
         {"arrival_s": 0.3, "session": 0, "deadline_s": 60.0,
          "tasks": [{"compute_gflop": 9.1, "memory_gb": 12.0, "output_gb": 0.4, "delay_s": 1.5}, ...],
-         "edges": [[0, 1], ...]}, ...]}
+         "edges": [[0, 1], [0, 2, 0.1], ...]}, ...]}
 
-An edge [p, s] says that task s of the workflow needs the output of its task p. `delay_s` is optional: 0, and so is
-`deadline_s`: none. `session` is given in every workflow or in none: then each workflow is a separate session. Version 2
-added `delay_s`, version 3 `session`, version 4 `deadline_s`; a workload is written in the lowest version that can hold
-it.
+An edge [p, s] says that task s of the workflow needs the output of its task p, and [p, s, GB] that it needs so much of
+it. `delay_s` is optional: 0, and so is `deadline_s`: none. `session` is given in every workflow or in none: then each
+workflow is a separate session. Version 2 added `delay_s`, version 3 `session`, version 4 the rest and tasks without
+work; a workload is written in the lowest version that can hold it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from numpy.typing import NDArray
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from rllib_scale.config.base import Model
 from rllib_scale.config.yaml_files import build_model, read_text
@@ -51,9 +51,13 @@ class _Task(Model, strict=True):
     delay_s: float = 0.0
 
 
+def _with_gb(edge: Any) -> Any:
+    return (*edge, None) if isinstance(edge, list | tuple) and len(edge) == 2 else edge
+
+
 _Index = Annotated[int, Field(ge=-(2**63), lt=2**63)]
 _Finite = Annotated[float, Field(allow_inf_nan=False)]
-_Edge = Annotated[tuple[_Index, _Index], Field(strict=False)]
+_Edge = Annotated[tuple[_Index, _Index, _Finite | None], Field(strict=False), BeforeValidator(_with_gb)]
 
 
 class _Workflow(Model, strict=True):
@@ -85,7 +89,8 @@ def parse(data: Any) -> dict[str, NDArray[Any]]:
         numbered = workflow.session is not None
         columns = {name: [getattr(task, name) for task in workflow.tasks] for name in TASK_FIELDS}
         deadline_s = math.inf if workflow.deadline_s is None else workflow.deadline_s
-        out.add(workflow.arrival_s, workflow.session or 0, columns, workflow.edges, deadline_s)
+        edges = ((a, b, math.nan if gb is None else gb) for a, b, gb in workflow.edges)
+        out.add(workflow.arrival_s, workflow.session or 0, columns, edges, deadline_s)
     arrays = out.arrays()
     return arrays if numbered else {name: array for name, array in arrays.items() if name != "session"}
 

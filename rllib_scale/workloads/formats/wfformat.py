@@ -4,9 +4,9 @@ Of the specification, the tasks' `id`, `parents`, `children`, `inputFiles` and `
 `sizeInBytes` are read; of the execution, `runtimeInSeconds`, `memoryInBytes` and `coreCount`.
 
 - Compute demand: the runtime on a server of the reference speed.
-- Output: the bytes of the files that a task writes and a successor of it reads. A file that several successors read
-  counts once, as a task has one output here; a file that several tasks write counts for each of them. The output of a
-  task without successors is all that it writes: it is not moved, but schedulers see it.
+- Output: the bytes of the files that a task writes and a successor of it reads, each once: what schedulers see. The
+  output of a task without successors is all that it writes. An edge moves the files that its successor reads; a file
+  that several tasks write counts for each of them.
 - An edge is given at both ends, in `parents` and in `children`, and they must agree. In version 1.4, which has tasks
   with their files in one list, names stand in place of ids and one end is enough.
 
@@ -15,6 +15,7 @@ The mapping fills in what is missing, and the summary of the import counts it.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -165,13 +166,14 @@ def read_workload(sources: Sequence[Path], mapping: WfFormatMapping, progress: P
         edges = _edges(specification.tasks, where)
         measured = [executed.get(name) or _Executed(id=name) for name in names]
         missing: Counter[str] = Counter()
+        outputs_gb, moved = _outputs_gb(specification, edges, mapping, missing, where)
         columns = {
             "compute_gflop": [_compute_gflop(task, mapping, missing, where) for task in measured],
             "memory_gb": [_memory_gb(task, mapping, missing) for task in measured],
-            "output_gb": _outputs_gb(specification, edges, mapping, missing, where),
+            "output_gb": outputs_gb,
             "delay_s": [0.0] * len(names),
         }
-        out.add(len(out) * mapping.arrival_gap_s, len(out), columns, edges)
+        out.add(len(out) * mapping.arrival_gap_s, len(out), columns, moved)
         progress.counts.update(missing)
 
     read_json(sources, _Instance, add, progress)
@@ -278,7 +280,8 @@ def _outputs_gb(
     mapping: WfFormatMapping,
     missing: Counter[str],
     where: str,
-) -> list[float]:
+) -> tuple[list[float], list[tuple[int, int, float]]]:
+    """Output of each task, and the edges with what they move [GB]."""
     tasks, files = specification.tasks, specification.files
     sizes = {file.id: file.size_in_bytes for file in files or ()}
     readers: dict[str, set[int]] = {}
@@ -289,18 +292,27 @@ def _outputs_gb(
                     raise UserError(f"{where}: task {task.id!r:.60}: {key} names {name!r:.60}, which is not in files")
                 if key == "inputFiles":
                     readers.setdefault(name, set()).add(i)
+    written = {name for task in tasks for name in task.output_files or ()}
+    outside = sum(sizes.get(name, 0) * len(tasks_) for name, tasks_ in readers.items() if name not in written)
+    if outside:
+        missing["MB of files that no task writes, read but not moved"] += round(outside / 1e6)
     successors: list[set[int]] = [set() for _ in tasks]
+    moved: list[tuple[int, int, float]] = []
     for predecessor, successor in edges:
         successors[predecessor].add(successor)
-    found: list[float] = []
+        shared = set(tasks[predecessor].output_files or ()) & set(tasks[successor].input_files)
+        known = tasks[predecessor].output_files is not None and files is not None
+        gb = sum(sizes[name] for name in sorted(shared)) / BYTES_PER_GB if known else math.nan
+        moved.append((predecessor, successor, gb))
+    outputs: list[float] = []
     for task, after in zip(tasks, successors, strict=True):
         if task.output_files is None or files is None:
             missing["tasks without outputFiles or their sizes"] += 1
-            found.append(mapping.default_output_gb)
+            outputs.append(mapping.default_output_gb)
             continue
-        moved = {name for name in task.output_files if not after or not after.isdisjoint(readers.get(name, ()))}
-        found.append(sum(sizes[name] for name in moved) / BYTES_PER_GB)
-    return found
+        needed = {name for name in task.output_files if not after or not after.isdisjoint(readers.get(name, ()))}
+        outputs.append(sum(sizes[name] for name in needed) / BYTES_PER_GB)
+    return outputs, moved
 
 
 FORMAT = Format(
