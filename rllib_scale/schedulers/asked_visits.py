@@ -14,6 +14,7 @@ import math
 import numpy as np
 
 from rllib_scale.compiled import Direct, compiled, internal
+from rllib_scale.observation.feature_sets import LEAST
 from rllib_scale.observation.relative import MOST_TAU, RELATIVE
 from rllib_scale.observation.starting import give
 from rllib_scale.observation.view import View
@@ -173,9 +174,9 @@ def _write_head(b, task, behind, view, means, inputs, servers, row):  # type: ig
         can_start += servers.is_open[j] and fits(task.memory_gb, servers.free[j])
     for i in range(CONTEXT):
         row[i] = inputs[1 + i]
-    row[CONTEXT] = math.log(task.compute_gflop / means.compute)
-    row[CONTEXT + 1] = math.log(task.memory_gb / means.memory)
-    row[CONTEXT + 2] = math.log(task.descendants / means.descendants)
+    row[CONTEXT] = math.log(max(LEAST, task.compute_gflop / means.compute))
+    row[CONTEXT + 1] = math.log(max(LEAST, task.memory_gb / means.memory))
+    row[CONTEXT + 2] = math.log(max(LEAST, task.descendants / means.descendants))
     row[CONTEXT + 3] = math.log1p((now - task.arrival_s) / (2.0 * means.tau))
     row[CONTEXT + 4] = math.log1p((now - task.ready_s) / means.tau)
     row[CONTEXT + 5] = math.log1p(behind / means.places)
