@@ -20,7 +20,7 @@ rows = rows.dropna(subset="number").set_index(["number", "episode"])
 for (scenario, method), part in rows[rows["method"] != base].groupby(["scenario", "method"]):
     theirs = rows[(rows["scenario"] == scenario) & (rows["method"] == base)]
     for column in ("response_censored_s", "jct_p95_s"):
-        logs = np.log(part[column] / theirs[column]).groupby("number").mean()
+        logs = pd.Series(np.log(part[column] / theirs[column])).groupby("number").mean()
         half = 1.99 * logs.std() / np.sqrt(len(logs))  # Student's, of 80 problems
         worse = f"worse on {(logs > 0).mean():.0%} of {len(logs)}"
         print(f"{scenario:13} {method:15} {column:20} {100 * logs.mean():+.2f} ± {100 * half:.2f} %, {worse}")
