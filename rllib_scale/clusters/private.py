@@ -58,6 +58,7 @@ PRIVATE: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "live/serve.py": {
         "ray.serve.request_router.RequestRouter": (
+            "_deployment_id",
             "_event_loop",
             "_probe_queue_lens",
             "_remove_pending_request_from_indices",

@@ -113,7 +113,7 @@ export mlp --onnx mlp.onnx | --onnx mlp.onnx: would replace mlp/policy.json
 execute fits.json --scheduler fastest-idel | unknown scheduler 'fastest-idel' | did you mean 'fastest-idle'?
 execute fits.json --schedule x.txt | --schedule x.txt | .csv
 execute fits.json --guard heft | guard heft: plans ahead
-execute fits.json --servers 1 | cluster.servers | 4 | 1
+execute fits.json --servers 1 | memory_gb.high | at most 32.0 | tiers of the 1 servers: medium (1)
 execute fits.json --servers 8 --scheduler mlp | trained at 16 | got 8
 execute fits-none.json | fits-none.json: workflow 0, task 0 (arrival_s 0.5) | memory_gb is 81.0 | 80.0
 """

@@ -113,14 +113,19 @@ def test_rules_are_evaluated_once_and_a_fixed_network_only_where_it_was_trained(
 
 
 def test_rules_alone_play_every_problem_of_a_grid_and_say_what_they_are_told() -> None:
-    evaluation = {"scales": [16], "heuristics": ["heft", "sticky", "zoo:context-price"], "masks": ["none", "feasible"]}
-    config = sweep(methods=[], grid={"env.episode.clock_step_s": [0.1, 0.2]}, evaluation=evaluation)
-    units = make_plan(config, "test").units
-    assert len(units) == 3 * 2 * 2
+    evaluation = {"scales": [16], "heuristics": ["heft", "sticky"], "masks": ["none", "feasible"]}
+    grid = {"env.episode.clock_step_s": [0.1, 0.2]}
+    units = make_plan(sweep(methods=[], grid=grid, evaluation=evaluation), "test").units
+    assert len(units) == 2 * 2 * 2
     asked = [unit.columns["asked"] for unit in units if unit.columns["method"] == "heft"]
     assert asked == ["", "", *["episode.clock_step_s=0.2"] * 2]
+    assert [observability_of(unit) for unit in units[::4]] == ["clairvoyant", "waiting tasks"]
+    evaluation |= {"heuristics": ["zoo:context-price"]}
+    with pytest.raises(UserError, match=r"evaluation.heuristics, scenario paper: zoo:context-price .*valid: mask feas"):
+        make_plan(sweep(methods=[], grid=grid, evaluation=evaluation), "test")
+    units = make_plan(sweep(methods=[], grid=grid, evaluation=evaluation | {"masks": ["feasible"]}), "test").units
     assert units[-1].identity["trial_id"].startswith("zoo:context-price#sha256=")
-    assert [observability_of(unit) for unit in units[::4]] == ["clairvoyant", "waiting tasks", "clairvoyant"]
+    assert observability_of(units[-1]) == "clairvoyant"
     evaluation = {"scales": [16], "decisions": ["argmax", "sample"], "heuristics": []}
     config = sweep(methods=["scale", "context-price"], scenario="steady-0.7", evaluation=evaluation)
     drawn = [(unit.identity["method"], unit.decision) for unit in make_plan(config, "test").units]
