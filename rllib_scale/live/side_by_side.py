@@ -10,6 +10,7 @@ from typing import Any
 
 from rllib_scale.bounds.lower_bounds import lower_bounds
 from rllib_scale.config import EnvConfig
+from rllib_scale.config.identity import content_id, protocol_of, world_of
 from rllib_scale.config.schedulers import observability
 from rllib_scale.errors import UserError
 from rllib_scale.evaluation.workflows import workflow_metrics
@@ -37,11 +38,16 @@ def open_results(folder: Path, workload: Workload, name: str) -> None:
     Raises:
         UserError: it is of another workload, or holds something else.
     """
-    content = hashlib.sha256(json.dumps(workload.to_dict(), sort_keys=True).encode()).hexdigest()[:12]
+    content = _content_of(workload)
     manifest = tables.read_manifest(folder)
     if manifest is not None and manifest["config_hash"] != content:
         raise UserError(f"{folder}: holds runs of another workload; choose another --results")
     tables.open_folder(folder, f"live-{name}", {"workload": name}, content)
+
+
+def _content_of(workload: Workload) -> str:
+    """Digest of a workload."""
+    return hashlib.sha256(json.dumps(workload.to_dict(), sort_keys=True).encode()).hexdigest()[:12]
 
 
 def add_rows(folder: Path, name: str, scenario: str, seed: int, live: LiveRun, engine: Engine) -> None:
@@ -55,6 +61,8 @@ def add_rows(folder: Path, name: str, scenario: str, seed: int, live: LiveRun, e
         live: the run.
         engine: the simulator after the same workload.
     """
+    played = {"world": world_of(live.env), "workload": _content_of(live.workload)}
+    problem, protocol = content_id(played), content_id(protocol_of(live.env))
     rows = []
     for suffix, metrics, schedule, end_s in (
         (LIVE, live.metrics, live.schedule, live.end_s),
@@ -65,7 +73,8 @@ def add_rows(folder: Path, name: str, scenario: str, seed: int, live: LiveRun, e
         )
         identity: dict[str, Any] = {
             **{"sweep": f"live-{scenario}", "trial_id": name + suffix, "method": name + suffix, "kind": "heuristic"},
-            **{"overrides": "", "scenario": scenario, "test_servers": env.cluster.num_servers},
+            **{"overrides": "", "scenario": scenario, "changes": "", "test_servers": env.cluster.num_servers},
+            **{"problem": problem, "protocol": protocol, "asked": ""},
             **{"mask": env.episode.mask, "decision": "argmax", "eval_seed": seed, "episode": 0},
             OBSERVABILITY: observability(name, env.information),
         }

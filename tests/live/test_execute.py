@@ -26,7 +26,7 @@ from rllib_scale.live.backend import Ended, RayBackend
 from rllib_scale.live.execute import LiveRun, execute
 from rllib_scale.live.flows import Flow
 from rllib_scale.live.servers import Call
-from rllib_scale.live.side_by_side import simulated
+from rllib_scale.live.side_by_side import add_rows, open_results, simulated
 from rllib_scale.live.surrogates import Surrogates
 from rllib_scale.results.dataset import read
 from rllib_scale.results.storage import Location
@@ -198,6 +198,20 @@ def test_the_commands_of_the_page_run(tmp_path: Path, monkeypatch: pytest.Monkey
     assert "utilisation_large" in rows
     assert (tmp_path / "live.png").exists()
     assert (tmp_path / "results" / "live-work" / "report" / "report.html").exists()
+
+
+def test_a_report_reads_a_live_run_and_its_simulation_as_one_problem(tmp_path: Path) -> None:
+    env, given = problem(), work((1.0, [task(8), task(4), task(4), task(4)], DIAMOND))
+    open_results(tmp_path / "runs", given, "diamond")
+    for name in ("fastest-idle", "reserve"):
+        player = make_scheduler(name, env.observation, env.episode.mask)
+        live = execute(player, env, given, FAST)
+        add_rows(tmp_path / "runs", name, "diamond", 0, live, simulated(player, env, given))
+    rows = read(Location(str(tmp_path / "runs")), "episodes")
+    assert rows["problem"].nunique() == 1, "they can be compared"
+    done = CliRunner().invoke(main, ["report", str(tmp_path / "runs")])
+    assert done.exit_code == 0, done.output
+    assert "reserve (live)" in (tmp_path / "runs" / "report" / "report.html").read_text(encoding="utf-8")
 
 
 def test_a_horizon_cuts_what_runs() -> None:
