@@ -14,6 +14,7 @@ from rllib_scale_analysis.stats.scores import scores_by
 from rllib_scale_analysis.tables.relative import against_base
 
 from rllib_scale.config import TrialConfig
+from rllib_scale.config.algorithms import CMAES
 from rllib_scale.policies.policy import load_policy
 
 ROOT = Path(__file__).parents[2]
@@ -66,8 +67,10 @@ def own_rows(rows: pd.DataFrame, name: str, trial: TrialConfig) -> pd.DataFrame:
 
     Not by `trial_id`: it is another one in rows that were written before its format changed.
     """
-    settings = ["", f"cma.objective={getattr(trial.algorithm, 'objective', None)}"]
-    trained = (rows["method"] == trial.method) & (rows["train_seed"] == trial.seed) & rows["overrides"].isin(settings)
+    default = CMAES.model_fields["objective"].default
+    objective = trial.algorithm.objective if isinstance(trial.algorithm, CMAES) else default
+    settings = "" if objective == default else f"cma.objective={objective}"  # labels leave out a default
+    trained = (rows["method"] == trial.method) & (rows["train_seed"] == trial.seed) & (rows["overrides"] == settings)
     return rows[(rows["method"] == f"zoo:{name}") | trained]
 
 
