@@ -16,7 +16,7 @@ STAND_INS = {
     "scontrol": "printf 'one\\ntwo\\nthree\\n'",
     "srun": 'echo "srun $*" >> calls; trap "exit 0" TERM; sleep 30 & wait',
     "ray": 'echo "ray $*" >> calls',
-    "rllib-scale": 'echo "rllib-scale $*" >> calls; trap "echo told >> calls; exit 130" TERM; '
+    "rllib-scale": 'trap "echo told >> calls; exit 130" TERM; echo "rllib-scale $*" >> calls; '
     'sleep "$RUNS" & wait; exit "$CODE"',
 }
 
