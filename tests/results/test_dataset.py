@@ -106,6 +106,20 @@ def test_only_the_columns_and_rows_that_are_asked_for_are_read_and_the_newest_of
     assert some.to_dict("list") == {"unit": ["b", "b"], "completed": [2, 2]}
 
 
+def test_what_is_finished_is_known_from_the_footers_of_parts_alone(home: Location) -> None:
+    for unit in UNITS:
+        append(home, episodes=rows_of(unit))
+    for name in parts(home, "episodes"):
+        part = home / "episodes" / name
+        content = bytearray(part.read())
+        footer = len(content) - 8 - int.from_bytes(content[-8:-4], "little")
+        content[4:footer] = bytes(footer - 4)  # rows that cannot be read
+        part.write(bytes(content))
+    assert units(home) == set(UNITS)
+    with pytest.raises(UserError):
+        read(home, "episodes", ["unit"])
+
+
 def test_a_torn_part_is_named(home: Location) -> None:
     append(home, episodes=rows_of("a"))
     append(home, episodes=rows_of("b"))
