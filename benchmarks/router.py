@@ -7,9 +7,10 @@ import time
 import numpy as np
 
 from benchmarks.measure import Measure
+from rllib_scale.config.schedulers import HEURISTICS
 from rllib_scale.live.routing import Demand, Replica, RouterSettings, Routing
 
-SCHEDULERS = ("reserve", "price", "adaptive-price", "sticky", "prefix-affinity", "earliest-finish", "least-loaded")
+SCHEDULERS = tuple(name for name, known in HEURISTICS.items() if not known.no_router)
 REPLICAS, PLACES, WAITING = 16, 4, 2000
 BAR_MS = 5.0
 

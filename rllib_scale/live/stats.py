@@ -46,7 +46,7 @@ def stats_of(engine: EventEngine | None, ended: int, dropped: int, rejected: int
         ended=ended,
         dropped=dropped,
         rejected=rejected,
-        decisions=sum(engine.counts.values()),
+        decisions=int(engine.outcomes.sum()),
         rounds=engine.rounds,
         wait_mean_s=engine.waited_s / engine.num_started if engine.num_started else float("nan"),
         round_mean_s=engine.deciding_s / engine.rounds if engine.rounds else float("nan"),

@@ -11,6 +11,16 @@ from rllib_scale.observation.snapshot import Snapshot
 from rllib_scale.observation.view import View
 
 
+class Answering(Protocol):
+    """A rule that answers for one task after another, in one call for a whole round; see `schedulers.choosing`."""
+
+    def __call__(self, observation: np.ndarray, fit: np.ndarray) -> np.ndarray:
+        """(B,) server for the first candidate of each environment."""
+
+    def answer_round(self, asks: int, shape: tuple[int, int], outcomes: np.ndarray, table: np.ndarray) -> None:
+        """Answer for up to `asks` tasks of the one environment of an event engine."""
+
+
 class Batch(Protocol):
     """Simulated environments that run to their next decision; see `simulator.engine.Engine`. Shapes: B of them."""
 
@@ -34,6 +44,9 @@ class Batch(Protocol):
 
     def step(self, actions: np.ndarray) -> None:
         """Answer for the task on offer in each environment."""
+
+    def decide(self, rule: Answering) -> None:
+        """Have a rule answer for the task on offer in each environment or, of a cluster in real time, in all rounds."""
 
     def dispatch(self, starts: np.ndarray) -> None:
         """Answer for any tasks that wait, and end the round."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from rllib_scale.config import DecisionMode, MaskMode, ObservationConfig
 from rllib_scale.config.schedulers import (
     PolicySpec,
@@ -17,77 +15,50 @@ from rllib_scale.config.schedulers import (
 )
 from rllib_scale.errors import UserError, offered
 from rllib_scale.loading import load_scheduler
-from rllib_scale.observation.answers import OPEN
-from rllib_scale.observation.feature_sets import ObservationView
 from rllib_scale.observation.policy import Policy
+from rllib_scale.schedulers import choosing
 from rllib_scale.schedulers.adaptive_price import AdaptivePrice
-from rllib_scale.schedulers.base import BasePolicy, Rule
+from rllib_scale.schedulers.base import BasePolicy, Scheduler
 from rllib_scale.schedulers.batch_mode import MaxMin, MinMin
+from rllib_scale.schedulers.choosing import ChoosingRule
 from rllib_scale.schedulers.dual_price import DualPrice
-from rllib_scale.schedulers.locality import EarliestFinishTransfer, LeastLoaded, PowerOfTwo, PrefixAffinity, Sticky
 from rllib_scale.schedulers.planning import CPOP, HEFT
 from rllib_scale.schedulers.reserving import Hungarian, NonBlocking, Price, Reserve
 
 
-class RandomFeasible(Rule):
+class RandomFeasible(ChoosingRule):
     """Any idle server that fits, uniformly."""
 
     name = "random-feasible"
     description = "an idle server that fits, uniformly at random"
-
-    def rate(self, v: ObservationView) -> np.ndarray:
-        """See `Rule.rate`."""
-        return np.where(v.feasible, self.draw(v.capacity.shape[1]), -np.inf)
+    rule, draws = choosing.RANDOM, True
 
 
-class RoundRobin(Rule):
-    """The next idle server that fits, in cyclic order after the last one chosen."""
+class RoundRobin(ChoosingRule):
+    """The next idle server that fits, in cyclic order after the last one named that was."""
 
     name = "round-robin"
     description = "the next idle server that fits, in cyclic order"
-
-    def reset(self, seeds: list[tuple[int, int]]) -> None:
-        """See `BasePolicy.reset`."""
-        super().reset(seeds)
-        self._last = np.full(len(seeds), -1)
-
-    def rate(self, v: ObservationView) -> np.ndarray:
-        """See `Rule.rate`."""
-        num_rows = v.capacity.shape[1]
-        distance = (np.arange(num_rows)[None, :] - self._last[:, None] - 1) % num_rows
-        return np.where(v.feasible, -distance.astype(np.float64), -np.inf)
-
-    def __call__(self, observation: np.ndarray, fit: np.ndarray) -> np.ndarray:
-        """See `Scheduler.__call__`; remembers the choice where it can be carried out."""
-        chosen = super().__call__(observation, fit)
-        valid = fit[np.arange(len(chosen)), 0, chosen] == OPEN
-        self._last = np.where(valid, chosen, self._last)
-        return chosen
+    rule = choosing.ROUND_ROBIN
 
 
-class FastestIdle(Rule):
+class FastestIdle(ChoosingRule):
     """The fastest idle server that fits."""
 
     name = "fastest-idle"
     description = "the fastest idle server that fits"
-
-    def rate(self, v: ObservationView) -> np.ndarray:
-        """See `Rule.rate`."""
-        return np.where(v.feasible, v.capacity, -np.inf)
+    rule = choosing.FASTEST
 
 
-class EarliestFinish(Rule):
+class EarliestFinish(ChoosingRule):
     """The server that would finish the task first, its running task awaited: it may wait for a fast one."""
 
     name = "earliest-finish"
     description = "the server that would finish the task first, waiting for it where it is busy"
-
-    def rate(self, v: ObservationView) -> np.ndarray:
-        """See `Rule.rate`."""
-        return np.where(v.fits, -(v.remaining + v.execution_s), -np.inf)
+    rule = choosing.EARLIEST_FINISH
 
 
-class LargeOnly(Rule):
+class LargeOnly(ChoosingRule):
     """The servers of the highest capacity, waiting for the one that is free first.
 
     Others only where a mask forbids to wait, or where those are too small for the task: the fastest first.
@@ -95,26 +66,77 @@ class LargeOnly(Rule):
 
     name = "large-only"
     description = "only servers of the highest capacity, waiting for the one that is free first"
-
-    def rate(self, v: ObservationView) -> np.ndarray:
-        """See `Rule.rate`."""
-        highest = v.capacity.max(axis=1, keepdims=True)
-        wait = -v.remaining.astype(np.float64)
-        return np.where(v.fits, np.where(v.capacity == highest, wait, v.capacity - 1e9), -np.inf)
+    rule = choosing.LARGE_ONLY
 
 
-class BestFitMemory(Rule):
+class BestFitMemory(ChoosingRule):
     """The idle server whose memory is enough by the smallest margin."""
 
     name = "best-fit-memory"
     description = "the idle server whose memory is enough by the smallest margin"
-
-    def rate(self, v: ObservationView) -> np.ndarray:
-        """See `Rule.rate`."""
-        return np.where(v.feasible, -(v.memory - v.task_memory).astype(np.float64), -np.inf)
+    rule = choosing.BEST_FIT
 
 
-RULES: dict[str, type[Rule]] = {
+class LocalityRule(ChoosingRule):
+    """A rule that knows where a task's input is, or that shares out load; it reads the feature set `rounds`.
+
+    It plays any problem: with `on_busy: step` it waits as every rule does, with `on_busy: reserve` a busy server that
+    it names is reserved, and with `mask: feasible` it chooses among the open ones.
+    """
+
+    feature_set = "rounds"
+
+
+class EarliestFinishTransfer(LocalityRule):
+    """The server that would finish the task first, its tasks awaited and the input moved."""
+
+    name = "earliest-finish-transfer"
+    description = "the server that would finish the task first, its tasks awaited and the task's input moved"
+    rule = choosing.FINISH_WITH_TRANSFER
+
+
+class Sticky(LocalityRule):
+    """The server where the task's input is, unless the wait there is longer than moving it; else as earliest finish."""
+
+    name = "sticky"
+    description = "where the task's input is, unless the wait is longer than moving it; else earliest-finish-transfer"
+    rule = choosing.STICKY
+
+
+class PowerOfTwo(LocalityRule):
+    """Of two random servers the one that is available earlier.
+
+    Source: M. Mitzenmacher, The power of two choices in randomized load balancing, IEEE TPDS 12(10), 2001.
+    """
+
+    name = "power-of-two"
+    description = "of two random servers that fit the one that is available earlier"
+    rule, draws = choosing.POWER_OF_TWO, True
+
+
+class LeastLoaded(LocalityRule):
+    """The server with the smallest share of busy places; an open one, where there is one."""
+
+    name = "least-loaded"
+    description = "the open server with the smallest share of busy places, ties at random; else the next free"
+    rule, draws = choosing.LEAST_LOADED, True
+
+
+class PrefixAffinity(LocalityRule):
+    """The server that holds the prefix, unless the load is out of balance: as Ray Serve's PrefixCacheAffinityRouter.
+
+    The prefix of a task, its KV cache, is where its first predecessor ran. The load of a server is the share of its
+    places that are busy. Where two servers' loads differ by more than `imbalance`, power-of-two decides. A task without
+    a prefix goes to the server with the least memory in use. (Ray Serve 2.60 counts requests, not shares, and compares
+    prefixes by their text: with less than a tenth in common it takes the server that holds the fewest characters.)
+    """
+
+    name = "prefix-affinity"
+    description = "the server with the prefix (KV cache), unless loads differ too much, then power-of-two"
+    rule, draws = choosing.PREFIX_AFFINITY, True
+
+
+RULES: dict[str, type[Scheduler]] = {
     rule.name: rule
     for rule in (
         *(RandomFeasible, RoundRobin, FastestIdle, EarliestFinish, LargeOnly, BestFitMemory),

@@ -11,6 +11,7 @@ from rllib_scale.compiled import Direct
 from rllib_scale.config import EnvConfig
 from rllib_scale.observation.answers import action_mask
 from rllib_scale.observation.feature_sets import FEATURE_SETS
+from rllib_scale.observation.policy import Answering
 from rllib_scale.observation.snapshot import Snapshot
 from rllib_scale.observation.view import View
 from rllib_scale.simulator import kernel, record
@@ -185,6 +186,10 @@ class Engine:
             which, seeds, episodes = map(self._row, begin, (np.bool_, np.uint64, np.uint64))
             self._begin(which, seeds, episodes, None)
         self._step(self._draws, self._row(actions, np.int64), active, which, seeds, episodes)
+
+    def decide(self, rule: Answering) -> None:
+        """Have a rule answer for the task on offer in every environment."""
+        self.step(rule(self.observation, self.fit))
 
     def dispatch(self, starts: np.ndarray, active: np.ndarray | None = None) -> None:
         """Several answers, in the given order, and the end of the round: the clock runs on until a task waits.

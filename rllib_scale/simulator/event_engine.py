@@ -12,7 +12,7 @@ from rllib_scale.compiled import Direct
 from rllib_scale.config import EnvConfig
 from rllib_scale.observation.answers import OUTCOMES, STARTED
 from rllib_scale.observation.feature_sets import FEATURE_SETS
-from rllib_scale.observation.policy import Policy
+from rllib_scale.observation.policy import Answering, Policy
 from rllib_scale.observation.view import View
 from rllib_scale.simulator import outside
 from rllib_scale.simulator.arrays import build_problem, with_room_for
@@ -75,7 +75,7 @@ class EventEngine(Engine):
         self.stopping: set[int] = set()  # places
         self.num_started = self.num_ended = 0  # attempts; workflows
         self.stayed_s = 0.0  # of workflows that have ended, from their arrival [s]
-        self.counts = dict.fromkeys(OUTCOMES, 0)
+        self.outcomes = np.zeros(len(OUTCOMES), dtype=np.int64)  # how often each came of an answer
         self.waited_s = 0.0  # of attempts, from ready to their start [s]
         self.rounds, self.deciding_s = 0, 0.0  # in which somebody was asked, and how long they took [s, wall clock]
         self.counted = 0  # number of the workflow that the next view shows first as new
@@ -203,7 +203,7 @@ class EventEngine(Engine):
 
     def go_on_counting(self, former: EventEngine) -> None:
         """What was counted until now is what that engine has counted, whose cluster this one goes on with."""
-        for name in ("num_started", "num_ended", "stayed_s", "waited_s", "rounds", "deciding_s", "counts"):
+        for name in ("num_started", "num_ended", "stayed_s", "waited_s", "rounds", "deciding_s", "outcomes"):
             setattr(self, name, getattr(former, name))
 
     # ------------------------------------------------------------------ rounds
@@ -236,9 +236,17 @@ class EventEngine(Engine):
             raise ValueError(f"environment 0: {actions[0]} is no answer that can be given now")
         before = self._begin_answer()
         is_wanted = _step_in_round(int(actions[0]), self._table)
-        self._count(int(self._state.outcome[0]), before)
+        self.outcomes[self._state.outcome[0]] += 1
+        self._tell_of_starts(before)
         if not is_wanted:
             self._next_round()
+
+    def decide(self, rule: Answering) -> None:
+        """See `Batch.decide`: the rest of the round in compiled code; then it waits for what happens next."""
+        before = self._begin_answer(int(self._state.free_places.sum()))
+        rule.answer_round(self.num_waiting, self._state.fit.shape[1:], self.outcomes, self._table)
+        self._tell_of_starts(before)
+        self._next_round()
 
     def dispatch(self, starts: np.ndarray, active: Any = None) -> None:
         """See `Engine.dispatch`; then it waits for what happens next."""
@@ -253,23 +261,24 @@ class EventEngine(Engine):
         """See `Engine.answer`."""
         before = self._begin_answer()
         outcome = super().answer(b, workflow, task, server)
-        self._count(outcome, before)
+        self.outcomes[outcome] += 1
+        self._tell_of_starts(before)
         return outcome
 
     def start_any(self) -> None:
         """Where nothing runs, the first task that can start does so on the first server that is open for it."""
         before = self._begin_answer()
         _end_round(True, self._table)
-        self._count(STARTED, before)
+        self.outcomes[STARTED] += 1
+        self._tell_of_starts(before)
 
-    def _begin_answer(self) -> int:
+    def _begin_answer(self, starts: int = 1) -> int:
         self._fit_is_known = False
-        self._make_log_room(1)
+        self._make_log_room(starts)
         return int(self._state.env["num_started"][0])
 
-    def _count(self, outcome: int, before: int) -> None:
+    def _tell_of_starts(self, before: int) -> None:
         """Tell of the attempts that have started since the log had so many rows."""
-        self.counts[OUTCOMES[outcome]] += 1
         for row in self._state.log[0, before : self._state.env["num_started"][0]]:
             at = self._row(int(row["workflow"]), int(row["task"]))
             place, start, transfer = int(self._state.tasks["place"][0, at]), float(row["start"]), float(row["transfer"])

@@ -29,6 +29,7 @@ from rllib_scale.simulator.load import add
 from rllib_scale.simulator.rounds import (
     answer,
     find_row,
+    fit_of,
     force,
     offer,
     open_all,
@@ -308,19 +309,33 @@ def begin_round(per_task, table):  # type: ignore[no-untyped-def]
     return _ask(state, problem) if per_task else True
 
 
-@compiled
-def step_in_round(action, table):  # type: ignore[no-untyped-def]
+@internal
+def seen_in_round(state):  # type: ignore[no-untyped-def]
+    """Observation (W,), and how each server is for the first candidate (N,); written for it."""
+    memory, fit = state.tasks[B, state.offered[B, 0]].memory, state.fit[B, 0]
+    for j in range(len(fit)):
+        fit[j] = fit_of(B, memory, j, state)
+    return state.observation[B], fit
+
+
+@internal
+def step_on(action, state, problem):  # type: ignore[no-untyped-def]
     """Answer for a candidate; whether another answer is wanted in this round.
 
     A busy server that cannot be waited for ends the round: outside of a simulation nobody stops the clock.
     """
-    state, problem = state_of(table), problem_of(table)
     p = problem.parameters[0]
     answer(B, action, state, problem)
     done = not p.reserve and state.outcome[B] != STARTED
     if not p.reserve:
         withdraw(B, state, p)
     return not done and state.env[B].num_ready + state.env[B].num_offered > 0 and _ask(state, problem)
+
+
+@compiled
+def step_in_round(action, table):  # type: ignore[no-untyped-def]
+    """See `step_on`."""
+    return step_on(action, state_of(table), problem_of(table))
 
 
 @compiled

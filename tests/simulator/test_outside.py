@@ -16,7 +16,7 @@ from rllib_scale.observation.answers import OUTCOMES
 from rllib_scale.observation.policy import Batch, Policy
 from rllib_scale.observation.snapshot import Snapshot
 from rllib_scale.schedulers.base import BasePolicy
-from rllib_scale.schedulers.rules import make_scheduler
+from rllib_scale.schedulers.rules import RULES, make_scheduler
 from rllib_scale.simulator.engine import Engine
 from rllib_scale.simulator.event_engine import Attempt, EventEngine
 from rllib_scale.simulator.virtual_time import VirtualTime
@@ -154,6 +154,15 @@ def test_any_recorded_episode_is_played_again(case: int) -> None:
     # The first decision of an episode is for a task on offer, whoever decides: no sooner than some server is open.
     check_same([moment for moment in told if moment[0].clock_s >= episode[0][0].clock_s], episode)
     check_same_end(live, simulated)
+
+
+@each_of(range(440), by_default=22)
+def test_a_rule_that_answers_a_whole_round_decides_as_if_it_were_asked_task_by_task(case: int) -> None:
+    """The simulator asks it for one task after another; random numbers are the same, too."""
+    rng = np.random.default_rng([case, 8])
+    env, workload = random_problem(rng)
+    name = list(RULES)[case % len(RULES)]
+    check_same_end(*play_both(make_scheduler(name, env.observation, env.episode.mask), env, workload))
 
 
 def served(*workflows: tuple[float, list[dict[str, float]], list[list[int]]], **options: Any) -> EventEngine:
