@@ -2,10 +2,10 @@
 
 python analysis/studies/learning/common.py adaptive 48    # start of the network, number of problems
 
-A problem's gradient is that of PPO's loss on all decisions of one group at the policy that played it. With P problems the
-squared norm of what is common is (|sum g|^2 - sum |g|^2) / (P (P - 1)), without bias; the rest of the mean of |g|^2 is
-noise. The noise of a batch falls with its problems: it equals the signal at noise / signal of them. The critic, on the
-feature of the network as in every training, is fitted to the targets of these very decisions, which favours it.
+A problem's gradient is that of PPO's loss on all decisions of one group at the policy that played it. With P problems
+the squared norm of what is common is (|sum g|^2 - sum |g|^2) / (P (P - 1)), without bias; the rest of the mean of |g|^2
+is noise. The noise of a batch falls with its problems: it equals the signal at noise / signal of them. The critic, on
+the feature of the network as in every training, is fitted to the targets of these very decisions, which favours it.
 """
 
 import sys
@@ -40,8 +40,6 @@ module = algorithm.learner_group._learner.module["default_policy"].unwrapped()
 PLAIN = Weights(0.2, 0.0, 0.0, 0.0, 0.0, "mean", standardise=False, regularise=False)
 
 
-
-
 def seen(episodes, horizon_s, values, lambda_):
     """The rows of one group, advantages by generalised advantage estimation in units of its mean reward."""
     gamma = float(np.exp(-1.0 / horizon_s))
@@ -64,8 +62,11 @@ def say(name, gradients):
     each, total = float((gradients**2).sum(1).mean()), float((gradients.sum(0) ** 2).sum())
     common = (total - problems * each) / (problems * (problems - 1))
     share = common / (common + (each - common) / problems)
-    print(f"{name:24} signal {common:.2e}, noise {each - common:.2e}: equal at {(each - common) / common:6.0f} problems; "
-          f"of a batch of {problems} common {share:.0%}", flush=True)
+    equal = (each - common) / common if common > 0 else np.inf
+    print(
+        f"{name:26} signal equals noise at {equal:5.0f} problems; of {problems} problems {share:.0%} is common",
+        flush=True,
+    )
 
 
 groups, units, copies = [], [], []
