@@ -81,7 +81,15 @@ def make_variants(folder: Path, variants: int) -> None:
     rates = _rates(variants // len(methods))
     changes = ["seeds=[42]", "methods=[scale,crossattn,ppo]", f"grid={{training.learning_rate: {rates}}}"]
     changes += ["evaluation.scales=[16,32,48]", "evaluation.masks=[none]"]
-    _make(folder, ROOT / "tune_configs" / "table4.yaml", changes, episodes[paper & known], 1, source)
+    curves = _reproduction("training")
+    _make(folder, ROOT / "tune_configs" / "table4.yaml", changes, episodes[paper & known], 1, curves)
+
+
+def _reproduction(table: str) -> pd.DataFrame:
+    """Rows of the two parts of the committed reproduction with SCALE, CrossAttn and PPO."""
+    source = ROOT / "analysis" / "studies" / "reproduction"
+    found = [dataset.read(Location(str(source / part)), table) for part in ("table4", "table3")]
+    return dataset.newest(pd.concat(found, ignore_index=True), table)
 
 
 def _rates(count: int) -> list[float]:
@@ -89,14 +97,18 @@ def _rates(count: int) -> list[float]:
 
 
 def _make(
-    folder: Path, sweep_file: Path, changes: list[str], episodes: pd.DataFrame, copies: int, curves: Path | None = None
+    folder: Path,
+    sweep_file: Path,
+    changes: list[str],
+    episodes: pd.DataFrame,
+    copies: int,
+    training: pd.DataFrame | None = None,
 ) -> None:
     plan = _opened(folder, sweep_file, changes)
     lambdas = ["lambda_decorrelation", "lambda_kl"]
     sources: dict[Any, pd.DataFrame] = {}
     for key, rows in episodes[episodes["kind"] == "learned"].groupby(["method", "train_seed", *lambdas]):
         sources[key] = rows
-    training = None if curves is None else dataset.read(Location(str(curves)), "training")
     tables, epochs, trained = [_more_episodes(episodes[episodes["kind"] == "heuristic"], copies)], [], []
     for number, trial in enumerate(plan.trials):
         identity = trial.identity
@@ -166,7 +178,7 @@ def make_trials(folder: Path, trials: int) -> None:
     """A finished sweep of so many trials and four evaluations of each, and the sweep file of ten times as many."""
     for name, count in (("sweep", trials), ("ten_times", 10 * trials)):
         write_sweep(folder / f"{name}.yaml", count)
-    episodes = dataset.read(Location(str(ROOT / "analysis" / "studies" / "reproduction")), "episodes")
+    episodes = _reproduction("episodes")
     rows = episodes[(episodes["method"] == "scale") & (episodes["scenario"] == "paper")].head(30)
     for name in ("ten_times", "sweep"):
         home = folder / ("results" if name == "sweep" else name)

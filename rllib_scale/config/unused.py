@@ -42,6 +42,11 @@ def refuse_unused(methods: Sequence[str], env: EnvConfig, given: Sequence[tuple[
             raise ValueError(f"{where}{path}: {nobody} uses it; valid: {_valid(path, methods, used)}")
 
 
+def sections_of(methods: Sequence[str]) -> set[str]:
+    """The sections below which methods have settings, except `env` and `stop`."""
+    return {setting.partition(".")[0] for method in methods for setting in _used(method, BOTH)}
+
+
 def _is_set(path: str, given: Sequence[tuple[str, str, Any]]) -> Sequence[bool]:
     """Whether a setting is null in some trainings, and given in some."""
     values = [(where, value) for where, name, value in given if name == path]

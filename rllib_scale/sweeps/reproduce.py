@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from rllib_scale.clusters.session import ray_session
+from rllib_scale.config.methods import METHODS
+from rllib_scale.config.plan import Plan
+from rllib_scale.config.unused import sections_of
 from rllib_scale.loading import load_sweep
 from rllib_scale.presets import sweep_file
 from rllib_scale.results.storage import Location
@@ -34,7 +37,7 @@ def run_reproduction(
     Args:
         place: receives the results of each part, in a folder of its name.
         budget: a key of BUDGETS.
-        overrides: for every part, applied after those of the budget.
+        overrides: for every part with a method that uses them, applied after those of the budget.
         address: see `run_sweep`.
         say: see `run_sweep`.
         trust: see `run_sweep`.
@@ -42,8 +45,7 @@ def run_reproduction(
     Raises:
         UserError: see `run_sweep`.
     """
-    files = {name: sweep_file(name) for name in PARTS}
-    plans = {name: make_plan(load_sweep(file, BUDGETS[budget] + overrides), file.name) for name, file in files.items()}
+    plans = plans_of_parts(BUDGETS[budget], overrides)
     for plan in plans.values():
         check_plan(plan, trust)
     failures: list[str] = []
@@ -55,3 +57,25 @@ def run_reproduction(
             failures += run_sweep(plan, home, address, say, earlier, trust=trust)
             earlier.append(home)
     return failures
+
+
+def plans_of_parts(budget: tuple[str, ...], overrides: tuple[str, ...]) -> dict[str, Plan]:
+    """The plans of all parts; arguments as of `run_reproduction`.
+
+    A setting that only some parts use is left out of the others.
+
+    Raises:
+        UserError: no part uses a setting, or one refuses it.
+    """
+    sections = {text: text.partition("=")[0].partition(".")[0] for text in overrides}
+    every = sections_of([*METHODS])
+    shared = tuple(text for text in overrides if sections[text] not in every)
+    files = {name: sweep_file(name) for name in PARTS}
+    used = {name: sections_of(load_sweep(file, budget + shared).methods) for name, file in files.items()}
+    nowhere = {text for text in overrides if not any(sections[text] in found for found in used.values())}
+    plans = {}
+    for name, file in files.items():
+        # What no part uses goes to the first one, which refuses it.
+        own = tuple(t for t in overrides if t in shared or t in nowhere or sections[t] in used[name])
+        plans[name] = make_plan(load_sweep(file, budget + own), file.name)
+    return plans

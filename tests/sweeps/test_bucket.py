@@ -105,7 +105,7 @@ def test_a_store_that_refuses_every_tenth_request(tmp_path: Path) -> None:
         await_that(lambda: len(saved(place)) > 0, first)
         kill(first)
         second = start(tmp_path, "sweep", tmp_path / "bucket.yaml", "--results", place)
-        said, errors = second.communicate(timeout=400)
+        said, errors = second.communicate(timeout=1800)
         assert second.returncode == 0, errors
         assert "0 of 1 trainings are finished, 1 resume" in said
         fetch(place, tmp_path / "here", print)

@@ -257,7 +257,7 @@ def test_interrupted_killed_and_torn_trainings_end_as_if_they_had_never_stopped(
         return start(tmp_path, "sweep", file, "--results", folder)
 
     whole = sweep(undisturbed)
-    said, errors = whole.communicate(timeout=400)
+    said, errors = whole.communicate(timeout=1800)
     assert (whole.returncode, errors) == (0, "")
     for part in (f"3 trainings of {EPOCHS} epochs", "trainings 3/3 done", "evaluations 3/3 done"):
         assert part in said
@@ -292,7 +292,7 @@ def test_interrupted_killed_and_torn_trainings_end_as_if_they_had_never_stopped(
     assert newest_checkpoints(results / "trials")[last].epoch < torn.epoch
 
     finished = sweep(results)
-    said, errors = finished.communicate(timeout=400)
+    said, errors = finished.communicate(timeout=1800)
     assert finished.returncode == 0, errors
     assert "trainings are finished, " in said
     pd.testing.assert_frame_equal(training(results), training(undisturbed), check_exact=True)
