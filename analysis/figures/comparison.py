@@ -90,7 +90,7 @@ def forest(tables: Mapping[str, tuple[pd.DataFrame, str]], means: Mapping[str, M
                     rows.append(f"{row['first']} - {row['second']}" + (f", {name}" if len(tables) > 1 else ""))
         if found:
             marks = _by_side(found)
-            reach = max(1.0, *map(abs, span(marks, in_rows=True) or ()))
+            reach = max([1.0, *map(abs, span(marks, in_rows=True) or ())])  # no span: every pair is a tie
             better = "% better than the second (left of 0: worse)"
             panels.append(Panel(marks, title, better, rows=rows, zero="x", x_range=(-reach, reach)))
     if not panels:

@@ -69,6 +69,10 @@ def test_the_forest_is_better_to_the_right_whatever_the_endpoint(paired: pd.Data
                 assert value == pytest.approx(expected)
                 assert low <= value <= high
                 assert (value > 0) == (marks.name == "first is better") or marks.name == "undecided"
+    ties = paired.assign(**dict.fromkeys((METRIC, f"{METRIC}_low", f"{METRIC}_high"), 0.0))
+    tied = comparison.forest({"paper": (ties, METRIC)}, {"paper": means[METRIC].to_dict()})
+    drawn_whole(draw.draw(tied))
+    assert {panel.x_range for panel in tied.panels} == {(-1.0, 1.0)}, "trainings that are equal"
     few = paired.assign(**{f"{METRIC}_low": np.nan})
     assert not comparison.forest({"paper": (few, METRIC)}, {"paper": means[METRIC].to_dict()}).panels
 
