@@ -1,11 +1,7 @@
 """Sessions of coding agents as github.com/callanjfox/kv-cache-tester publishes them (`traces/`, Apache-2.0).
 
-A session is one JSON object; a file holds one, or one per line: `{"id": ..., "requests": [...]}`. Of a request,
-`t` [s from the session's start], `type`, `in` and `out` [tokens], `stop`, and the optional `api_time` [s] and
-`input_types` are read. A request of type `subagent` has nested `requests`, whose `t` counts from the subagent's start.
-Sessions and subagents may have `tool_tokens` and `system_tokens`, the prefix of each of their prompts.
-
-Facts of real files that their description does not state:
+A session is one JSON object; a file holds one, or one per line: `{"id": ..., "requests": [...]}`. A request of type
+`subagent` has nested `requests`, whose `t` counts from the subagent's start. Facts that their pages do not state:
 
 - `t` of a subagent is when its result came: it began `duration_ms` earlier. If that is null (`status` async_launched),
   `t` is when it began, and its parent continues meanwhile.
@@ -18,82 +14,57 @@ Facts of real files that their description does not state:
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
 from rllib_scale.errors import UserError
-from rllib_scale.workloads.formats.base import Format, Progress
-from rllib_scale.workloads.formats.sessions import Agent, Call, SessionMapping, Sessions, read_sessions
-from rllib_scale.workloads.formats.sources import Amount, Record, Whole, read_json
+from rllib_scale.workloads.formats.base import Format
+from rllib_scale.workloads.formats.sessions import Agent, SessionMapping, Sessions, read_agents, read_sessions
+from rllib_scale.workloads.formats.sources import Amount, Record, Whole
 
 
 class _Request(Record):
     type: Literal["s", "n"]
-    t: Amount
+    t: Amount  # s from the start of the session or subagent
     input_tokens: Whole = Field(alias="in")
     output_tokens: Whole = Field(alias="out")
     stop: str
-    api_time: Amount | None = None
+    api_time: Amount | None = None  # s
     input_types: Any = None
 
-
-class _Subagent(Record):
-    type: Literal["subagent"]
-    t: Amount
-    duration_ms: Amount | None = None
-    tool_tokens: Whole | None = None
-    system_tokens: Whole | None = None
-    requests: list[_Entry]
-
-
-_Entry = Annotated[_Request | _Subagent, Field(discriminator="type")]
+    def follows_a_person(self, stop: str) -> bool:
+        """Whether a person spoke between a call that ended with `stop` and this one."""
+        kinds = self.input_types
+        asked = isinstance(kinds, list) and bool(kinds) and "tool_result" not in kinds
+        return asked if stop == "tool_use" else bool(stop)
 
 
 class _Session(Record):
-    tool_tokens: Whole | None = None
+    tool_tokens: Whole | None = None  # these two are the prefix of each of its prompts
     system_tokens: Whole | None = None
     requests: list[_Entry]
+
+
+class _Subagent(_Session):
+    type: Literal["subagent"]
+    t: Amount
+    duration_ms: Amount | None = None
+
+
+_Entry = Annotated[_Request | _Subagent, Field(discriminator="type")]
 
 
 def _add(session: _Session, where: str, sessions: Sessions) -> None:
     sessions.add(_agent(session, where, sessions.progress.counts))
 
 
-def recorded(sources: Sequence[Path], progress: Progress) -> list[tuple[list[Call], list[Agent]]]:
-    """Calls of each session, linked, agent by agent, and its agents in the same order.
-
-    Raises:
-        UserError: a source cannot be read, or a record is bad.
-    """
-    sessions, found = Sessions(SessionMapping(), progress), list[tuple[list[Call], list[Agent]]]()
-
-    def add(session: _Session, where: str) -> None:
-        agent = _agent(session, where, progress.counts)
-        if agent.calls:
-            found.append((sessions.linked(agent), list(agent.all_agents())))
-
-    read_json(sources, _Session, add, progress)
-    return found
-
-
-def _agent(
-    recording: _Session | _Subagent,
-    where: str,
-    counts: Counter[str],
-    began_s: float = 0.0,
-    turn: int | None = None,
-) -> Agent:
+def _agent(data: _Session, where: str, counts: Counter[str], began_s: float = 0.0, turn: int | None = None) -> Agent:
     """An agent from its requests. Those of a subagent all belong to the `turn` in which it was started."""
-    calls: list[Call] = []
-    subagents: list[Agent] = []
-    current = turn or 0
-    stop: str | None = None
-    last_t, context = 0.0, 0
-    for i, entry in enumerate(recording.requests):
+    agent = Agent([], prefix=(data.tool_tokens or 0, data.system_tokens or 0))
+    current, stop, last_t = turn or 0, "", 0.0
+    for i, entry in enumerate(data.requests):
         at, t = f"{where}, request {i}", entry.t
         if t < last_t:
             raise UserError(f"{at}: t is {t:g}, before the {last_t:g} of the request above: the clock runs backwards")
@@ -102,31 +73,15 @@ def _agent(
             start_s = began_s + t - (entry.duration_ms or 0.0) / 1000
             if start_s < began_s:
                 raise UserError(f"{at}: duration_ms is {entry.duration_ms}: longer than its t, {t:g}")
-            agent = _agent(entry, at, counts, start_s, current)
-            if agent.calls:
-                subagents.append(agent)
-            else:
-                counts["subagents without calls"] += 1
+            agent.start(_agent(entry, at, counts, start_s, current), counts)
             continue
-        if turn is None and stop is not None and _is_person(stop, entry):
-            current += 1
+        current += turn is None and entry.follows_a_person(stop)
         stop = entry.stop
-        tokens, answer = entry.input_tokens, entry.output_tokens
-        # A prompt shorter than the one before it is a different one: none of it is assumed to be cached.
-        new = tokens if calls and tokens < calls[-1].input_tokens else max(0, tokens - context)
-        context = tokens + answer
-        calls.append(Call(began_s + t, entry.api_time or None, tokens, answer, new, current))
-    return Agent(calls, subagents, (recording.tool_tokens or 0, recording.system_tokens or 0))
+        agent.call(began_s + t, entry.api_time or None, entry.input_tokens, entry.output_tokens, current)
+    return agent
 
 
-def _is_person(stop: str, entry: _Request) -> bool:
-    """Whether a person spoke between a call that ended with `stop` and the request `entry`."""
-    if stop == "tool_use":
-        kinds = entry.input_types
-        return isinstance(kinds, list) and bool(kinds) and "tool_result" not in kinds
-    return bool(stop)
-
-
+recorded = partial(read_agents, _Session, _add)
 FORMAT = Format(
     "kv-cache-tester",
     "sessions of coding agents, one JSON object per file or per line (github.com/callanjfox/kv-cache-tester)",

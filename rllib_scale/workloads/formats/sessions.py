@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import bisect
 import heapq
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -141,6 +142,23 @@ class Agent:
     calls: list[Call]
     subagents: list[Agent] = field(default_factory=list)
     prefix: tuple[int, int] = (0, 0)
+
+    def call(self, start_s: float, duration_s: float | None, prompt: int, answer: int, turn: int) -> None:
+        """Add a call by its times [s] and tokens, where nobody recorded what was in a cache.
+
+        A prompt holds the prompt and the answer before it. A shorter one than before is a different one: none of it is
+        assumed to be cached.
+        """
+        before = self.calls[-1] if self.calls else None
+        kept = 0 if before is None or prompt < before.input_tokens else before.input_tokens + before.output_tokens
+        self.calls.append(Call(start_s, duration_s, prompt, answer, max(0, prompt - kept), turn))
+
+    def start(self, subagent: Agent, counts: Counter[str]) -> None:
+        """Add a subagent; one without calls is only counted."""
+        if subagent.calls:
+            self.subagents.append(subagent)
+        else:
+            counts["subagents without calls"] += 1
 
     def all_calls(self) -> Iterator[Call]:
         """Its calls, then those of its subagents: the order of the tasks."""
@@ -418,6 +436,31 @@ def read_calls(
     log = Log()
     read_json(sources, model, lambda record, where: add(record, where, log, progress), progress)
     return log.workload(sources, mapping, progress)
+
+
+class _Recorded(Sessions):
+    """Keeps the calls and agents of sessions in place of their tasks."""
+
+    def __init__(self, progress: Progress) -> None:
+        super().__init__(SessionMapping(), progress)
+        self.found: list[tuple[list[Call], list[Agent]]] = []
+
+    def add(self, agent: Agent, start_s: float = 0.0) -> None:
+        if agent.calls:
+            self.found.append((self.linked(agent), list(agent.all_agents())))
+
+
+def read_agents(
+    model: type[R], add: Callable[[R, str, Sessions], None], sources: Sequence[Path], progress: Progress
+) -> list[tuple[list[Call], list[Agent]]]:
+    """Calls of each session, linked, agent by agent, and its agents in the same order; arguments: see `read_sessions`.
+
+    Raises:
+        UserError: a source cannot be read, or a record is bad.
+    """
+    sessions = _Recorded(progress)
+    read_json(sources, model, lambda record, where: add(record, where, sessions), progress)
+    return sessions.found
 
 
 def read_sessions(
