@@ -23,6 +23,18 @@ LABELS = {
     "slo_share": "within objective",
     "moved_share": "moved",
     "utilisation": "utilisation",
+    "ttft_mean_s": "time to first token (s)",
+    "ttft_p95_s": "time to first token, 95 % (s)",
+    "tpot_mean_s": "time per output token (s)",
+    "session_mean_s": "mean JCT of a session (s)",
+    "goodput_per_s": "goodput (calls/s)",
+    "output_per_gpu_hour": "output tokens per GPU hour",
+    "hit_rate": "hit rate",
+    "recomputed_tokens": "recomputed tokens",
+    "evicted_tokens": "evicted tokens",
+    "working_set": "working set over memory",
+    "held_calls": "held calls",
+    "longest_hold_s": "longest hold (s)",
     "episode_return": "return",
     "invalid_share": "invalid share",
     "paper_completed": "paper: completed",
@@ -95,10 +107,14 @@ LOWER_IS_BETTER = frozenset(
     {"unfinished", "response_mean_s", "response_censored_s", "above_bound_percent", "mean_rank", "worst_ratio"}
     | {"worst_against_base", "worse_percent"}
     | {"jct_mean_s", "jct_median_s", "jct_p95_s", "jct_p99_s", "sojourn_mean_s", "sojourn_p95_s", "invalid_share"}
+    | {"ttft_mean_s", "ttft_p95_s", "tpot_mean_s", "session_mean_s", "recomputed_tokens", "longest_hold_s"}
     | {"invalid_no_fit", "invalid_busy_avoidable", "invalid_busy_unavoidable", "objective", "objective_validation"}
     | {name for name in LABELS if name.startswith("against_base_")}
 )
-HIGHER_IS_BETTER = frozenset({"completed", "completed_per_server", "episode_return", "slo_share", "gap_closed_percent"})
+HIGHER_IS_BETTER = frozenset(
+    {"completed", "completed_per_server", "episode_return", "slo_share", "gap_closed_percent"}
+    | {"goodput_per_s", "output_per_gpu_hour", "hit_rate"}
+)
 AXIS_WIDTH = 26
 """Letters in a line of an axis' label."""
 TIER_PREFIX = "tier_"

@@ -21,7 +21,7 @@ from rllib_scale.config.pinned import DIGEST_SEPARATOR, digest_of
 from rllib_scale.config.problem import EnvConfig
 from rllib_scale.config.scenarios import SCENARIOS, read_scenario, scenario
 from rllib_scale.config.schedulers import (
-    HEURISTICS,
+    ALL_RULES,
     PluginSpec,
     PolicySpec,
     SchedulerSpec,
@@ -159,7 +159,7 @@ def load_scheduler(spec: PluginSpec) -> tuple[type[Any], str]:
     """
     name = spec.name
     found, source = plugins.load(
-        "scheduler", name + (plugins.SOURCE_SEPARATOR + spec.source if spec.source else ""), [*HEURISTICS]
+        "scheduler", name + (plugins.SOURCE_SEPARATOR + spec.source if spec.source else ""), [*ALL_RULES]
     )
     bases = {f"{c.__module__}.{c.__qualname__}" for c in getattr(found, "__mro__", ())}
     if not bases & {TASK_BY_TASK, EVENT_BY_EVENT}:
@@ -227,6 +227,7 @@ def _initial_policy(value: str, folders: Folders) -> str:
 
 
 NAMED: dict[str, Callable[[str, Folders], Any]] = {
+    "env.service.trace": _file,
     "env.workload.trace": _file,
     "env.workload.trace.file": _file,
     "env.workload.fitted": _table,

@@ -62,6 +62,10 @@ def evaluations(results: Results, filters: Filters) -> None:
     shown = ("test_servers", "variant", "observability", "seeds", *SHOWN, "episodes")
     show_table(ranked[~ranked["variant"].isin(hidden)], shown, "results-table")
     save_csv(ranked, "results")
+    if len(on_replicas := methods.replicas_table(rows)):
+        columns = ("test_servers", "variant", *methods.REPLICA_METRICS)
+        show_table(on_replicas[~on_replicas["variant"].isin(hidden)], columns, "replicas-table")
+        save_csv(on_replicas, "replicas")
     if too_many:
         st.caption(f"{too_many} The CSV file holds all.")
     if note := observability_note(table[~table["variant"].isin(hidden)]):

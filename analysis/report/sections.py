@@ -61,6 +61,15 @@ WORKFLOWS_HOW = (
     "delays, without queues and transfers). Moved: share of the attempts at tasks with predecessors that ran on "
     "another server than the first predecessor. [low, high] as in Table 4."
 )
+REPLICAS_TITLE = "Replicas of a language model"
+REPLICAS_HOW = (
+    "Tasks are calls and workflows are turns, both after the warm-up. Held calls count from the moment they are asked, "
+    "also in the mean response, which is the time that calls were open over the calls that were answered (Little's "
+    "law). Hit rate: prompt tokens found in caches. Recomputed: tokens lost from caches since an earlier call, or by "
+    "preemption. Working set: tokens of active sessions over the memory for contexts. Within objective: calls whose "
+    "first token and time per token meet service.slo_ttft_s and service.slo_tpot_s; goodput: such calls per second. "
+    "[low, high] as in Table 4."
+)
 SCENARIOS_TITLE = "Every setting side by side"
 
 
@@ -267,6 +276,7 @@ def _section(results: Results, setting: Setting, gantt: DrawGantt | None) -> Sec
         _add_training_scale(section, rows, servers, of)
     section.add_table(f"table4-{slug}", TABLE4_TITLE, section.table4, _how(section, section.table4))
     section.add_table(f"workflows-{slug}", WORKFLOWS_TITLE, methods.workflows_table(rows), WORKFLOWS_HOW)
+    section.add_table(f"replicas-{slug}", REPLICAS_TITLE, methods.replicas_table(rows), REPLICAS_HOW)
     section.add_table(f"against-base-{slug}", relative.TITLE, section.base, relative.HOW_TO_READ)
     if rows["test_servers"].nunique() > 1:
         chart = evaluation.against_servers(section.table4, of, section.where)

@@ -27,8 +27,11 @@ WORKFLOW_METRICS = (
     *("completed", "jct_mean_s", "jct_median_s", "jct_p95_s", "jct_p99_s"),
     *("sojourn_mean_s", "sojourn_p95_s", "slo_share", "moved_share", "utilisation"),
 )
-
-
+REPLICA_METRICS = (
+    *("jct_mean_s", "jct_p99_s", "session_mean_s", "ttft_mean_s", "ttft_p95_s", "tpot_mean_s", "slo_share"),
+    *("goodput_per_s", "output_per_gpu_hour", "hit_rate", "recomputed_tokens", "evicted_tokens", "working_set"),
+    *("held_calls", "longest_hold_s"),
+)
 Stated = Mapping[tuple[str, int], tuple[float, float]]
 """Method and number of servers -> mean and standard deviation that the paper states."""
 
@@ -92,9 +95,21 @@ def workflows_table(episodes: pd.DataFrame) -> pd.DataFrame:
         episodes: rows of one setting.
 
     Returns:
-        As table4, with the WORKFLOW_METRICS; no rows if the results lack them.
+        As table4, with the WORKFLOW_METRICS; no rows if the results lack them, or servers are replicas.
     """
-    return _by_scale(episodes[episodes["jct_p95_s"].notna()], WORKFLOW_METRICS)
+    return _by_scale(episodes[episodes["jct_p95_s"].notna() & episodes["hit_rate"].isna()], WORKFLOW_METRICS)
+
+
+def replicas_table(episodes: pd.DataFrame) -> pd.DataFrame:
+    """What replicas of a language model did: times of tokens, caches, calls that were held back.
+
+    Args:
+        episodes: rows of one setting.
+
+    Returns:
+        As table4, with the REPLICA_METRICS; no rows if servers are no replicas.
+    """
+    return _by_scale(episodes[episodes["hit_rate"].notna()], REPLICA_METRICS)
 
 
 def _by_scale(episodes: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFrame:

@@ -84,7 +84,6 @@ for _command in (
     live.execute,
     workloads.import_workload,
     workloads.fit_workload,
-    replicas.replicas,
     replicas.fit_replica,
     results.report,
     results.status,

@@ -27,12 +27,12 @@ def methods() -> None:
 @json_option
 def schedulers() -> None:
     """List the heuristics, their observability, and their parameters, written as NAME:key=value,key=value."""
-    from rllib_scale.config.schedulers import HEURISTICS, plain
-    from rllib_scale.schedulers.rules import SCHEDULERS
+    from rllib_scale.config import schedulers as config
+    from rllib_scale.schedulers.rules import ALL_RULES
 
     rows: list[dict[str, Any]] = []
-    for name, rule in SCHEDULERS.items():
-        spec = HEURISTICS[name]
+    for name, rule in ALL_RULES.items():
+        spec = config.ALL_RULES[name]
         parameters = {key: field.default for key, field in spec.parameters.model_fields.items()}
         facts = {"description": rule.description, "sees": spec.sees, "knows": spec.knows, "parameters": parameters}
         rows.append({"name": name} | facts)
@@ -43,8 +43,8 @@ def schedulers() -> None:
         return "; ".join(filter(None, ({"tasks": "waiting tasks"}.get(sees, sees), row.get("knows"))))
 
     def parameters_of(row: dict[str, Any]) -> str:
-        fields = HEURISTICS[row["name"]].parameters.model_fields if "parameters" in row else {}
-        return "\n".join(f"{key}={plain(field.default)}: {field.description}" for key, field in fields.items())
+        fields = config.ALL_RULES[row["name"]].parameters.model_fields if "parameters" in row else {}
+        return "\n".join(f"{key}={config.plain(field.default)}: {field.description}" for key, field in fields.items())
 
     columns: dict[str, Any] = {"observability": observability, "parameters": parameters_of}
     show(rows, {"name": "name", "description": "description", **columns})

@@ -119,13 +119,13 @@ def compile_part(name: str) -> float:
 
         lower_bounds(env, Workload.load("sample:agents"))
     elif name == "replicas":
-        from rllib_scale.evaluation.fleets import play_fleet
-        from rllib_scale.simulator.replicas.arrivals import Load
-        from rllib_scale.simulator.replicas.presets import Replica
-        from rllib_scale.simulator.replicas.rules import Rule
-        from rllib_scale.simulator.replicas.scripts import requests
+        from rllib_scale.simulator.services import make_engine
 
-        play_fleet([Replica()], requests([9], [9]), Load(duration_s=9, arrivals_per_s=1), Rule(), seed=0)
+        env = scenario("agents-replicas")
+        engine = make_engine(env)
+        engine.reset([0], [0])
+        engine.step([0])
+        play(make_policy("lmetric", env), env, 0, [0])
     else:
         for policy in ("dual-price", "zoo:context-price", "adaptive-price", "fastest-idle"):
             play(make_policy(policy, env), env, 0, [0], workload=Workload.load("sample:agents"))

@@ -131,6 +131,10 @@ def _print_comparison(frame: pd.DataFrame, problem: Problem) -> None:
     if unfinished:
         columns |= {"unfinished ↓": mean("unfinished", 1), "response of completed (s) ↓": mean("response_mean_s", 2)}
     columns |= {"return ↑": mean("episode_return", 2)}
+    if "hit_rate" in frame:
+        del columns["return ↑"]
+        columns |= {"TTFT p95 (s) ↓": mean("ttft_p95_s", 2), "hit rate ↑": mean("hit_rate", 2)}
+        columns |= {"output/GPU h ↑": mean("output_per_gpu_hour", 0), "longest hold (s)": mean("longest_hold_s", 0)}
     if problem.workload is not None and problem.workload.has_deadlines:
         columns["in time ↑"] = lambda row: "-" if math.isnan(share := row["mean"]["slo_share"]) else f"{share:.0%}"
     if any(row["invalid_share"] > 0 for row in rows):
@@ -213,6 +217,9 @@ def simulate(
     show(rows, columns, title, content=content if len(content) > 1 else content[0])
     for scheduler, of_one in zip(schedulers, metrics, strict=True):
         problem.say_unfinished(scheduler, of_one)
+    if env.on_replicas:
+        _write_fleet(engines, files, {"--video": video, "--save-workload": save_workload, "--trace": files.trace})
+        return
     arrived = problem.workload or generate(env, seed, episode)
     figure = None
     if is_drawn:
@@ -229,6 +236,26 @@ def simulate(
     if save_workload is not None:
         arrived.save(save_workload)
         say(f"wrote {save_workload}")
+
+
+def _write_fleet(engines: list[Any], files: EpisodeFiles, refused: dict[str, Path | None]) -> None:
+    """Write the calls of the first scheduler, and draw five minutes of them after the warm-up."""
+    import pandas as pd
+    from rllib_scale_analysis.figures.draw import save
+    from rllib_scale_analysis.figures.replicas import gantt
+
+    from rllib_scale.files import write_atomic
+
+    for option, path in refused.items():
+        if path is not None:
+            raise UserError(f"{option}: not with service replica; valid: --schedule, --gantt")
+    calls, begin_s = pd.DataFrame(engines[0].calls()), engines[0].config.service.warm_up_s
+    if files.schedule is not None:
+        write_atomic(files.schedule, lambda path: calls.to_csv(path, index=False))
+        say(f"wrote {files.schedule}: {len(calls)} completed calls")
+    if files.gantt is not None:
+        save(gantt(calls, begin_s, begin_s + 300), files.gantt)
+        say(f"wrote {files.gantt}")
 
 
 def _heading(name: str, metrics: dict[str, float]) -> str:

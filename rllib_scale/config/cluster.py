@@ -8,6 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, ValidationError, model_validator
 
 from rllib_scale.config.base import MAX_SERVERS, MIN_SERVERS, Model, NonNegative, Positive
+from rllib_scale.config.replicas import Replica
 from rllib_scale.config.yaml_files import explain
 from rllib_scale.errors import choice_error
 
@@ -39,6 +40,10 @@ class TierConfig(Model):
         default=0.0,
         description="an execution takes 1 + slowdown x (other tasks running there at its start) times as long",
     )
+    replica: Replica | None = Field(
+        default=None,
+        description="with `service: replica`, what its servers are; compute_gflops and memory_gb then act on nothing",
+    )
     ratio: Annotated[int, Field(ge=1, le=MAX_SERVERS)] | None = Field(
         default=None, description="the tier's part of the servers, which `servers: N` has rounded to count; null: count"
     )
@@ -51,7 +56,8 @@ class TierConfig(Model):
         for former, name in FORMER_NAMES.items():
             if former in value and name in value:
                 raise ValueError(f"{former}: the former name of {name}, which is given, too; give {name} alone")
-        return {FORMER_NAMES.get(key, key): each for key, each in value.items()}
+        given = {FORMER_NAMES.get(key, key): each for key, each in value.items()}
+        return ({"compute_gflops": 1.0, "memory_gb": 1.0} if given.get("replica") is not None else {}) | given
 
     @model_validator(mode="after")
     def _busy_draws_at_least_idle(self) -> TierConfig:

@@ -13,6 +13,7 @@ from pydantic import Field, model_validator
 
 from rllib_scale.config.base import Count, Finite, Fraction, MaskMode, Model, NonNegative, Positive
 from rllib_scale.config.cluster import ClusterConfig
+from rllib_scale.config.replicas import ServiceConfig
 from rllib_scale.config.workload import Part, WorkloadConfig
 from rllib_scale.errors import UserError
 
@@ -193,9 +194,10 @@ class ObservationConfig(Model):
 
 
 class EnvConfig(Model):
-    """One scheduling problem: cluster, workload, clock, decisions, communication, reward, observation."""
+    """One scheduling problem: cluster, service, workload, clock, decisions, communication, reward, observation."""
 
     cluster: ClusterConfig = ClusterConfig()
+    service: ServiceConfig = ServiceConfig()
     workload: WorkloadConfig = WorkloadConfig()
     episode: EpisodeConfig = EpisodeConfig()
     decision: DecisionConfig = DecisionConfig()
@@ -205,7 +207,44 @@ class EnvConfig(Model):
     observation: ObservationConfig = ObservationConfig()
 
     @model_validator(mode="after")
+    def _replicas_serve_sessions(self) -> EnvConfig:
+        if not self.on_replicas:
+            if named := [tier.name for tier in self.cluster.tiers if tier.replica is not None]:
+                raise ValueError(f"cluster.tiers: {named[0]} has a replica; valid: with service replica")
+            if self.service != ServiceConfig():
+                raise ValueError("service: name fixed has no settings; valid: leave them out, or name replica")
+            return self
+        if missing := [tier.name for tier in self.cluster.tiers if tier.replica is None]:
+            raise ValueError(
+                f"cluster.tiers: service replica needs the `replica` of each tier, a preset or its coefficients; "
+                f"missing: {', '.join(missing)}"
+            )
+        for name in ("workload", "decision", "communication", "information", "observation"):
+            if getattr(self, name) != type(self).model_fields[name].default:
+                raise ValueError(f"{name}: acts on nothing with service replica; leave it out")
+        for name, is_set in (
+            ("cluster.changes", not self.cluster.changes.none),
+            ("cluster.empty_slots", self.cluster.empty_slots > 1),
+            ("episode.arrivals_until_s", self.episode.arrivals_until_s is not None),
+            ("episode.max_decisions", self.episode.max_decisions is not None),
+        ):
+            if is_set:
+                raise ValueError(f"{name}: not with service replica; leave it out")
+        if self.reward.name != "tasks-in-system":
+            raise ValueError("reward.name paper: service replica has no such reward; valid: tasks-in-system")
+        if self.service.warm_up_s >= self.episode.horizon_s:
+            raise ValueError(
+                f"service.warm_up_s {self.service.warm_up_s:g}: must be below episode.horizon_s "
+                f"{self.episode.horizon_s:g}, the end of the episode"
+            )
+        # The row behind the replicas holds the call.
+        object.__setattr__(self, "cluster", self.cluster.model_copy(update={"empty_slots": 1}))
+        return self
+
+    @model_validator(mode="after")
     def _every_task_fits(self) -> EnvConfig:
+        if self.on_replicas:
+            return self
         largest = max(tier.memory_gb for tier in self.cluster.tiers)
         high = self.workload.memory_gb.high
         if self.workload.is_synthetic and (high is None or high > largest):
@@ -236,7 +275,7 @@ class EnvConfig(Model):
         Raises:
             UserError: they are too large to end.
         """
-        if self.workload.is_synthetic:
+        if self.workload.is_synthetic and not self.on_replicas:
             seconds = min(self.episode.horizon_s, self.episode.arrivals_until_s or math.inf)
             tasks = self.arrival_rate * seconds * (self.workload.min_tasks + self.workload.max_tasks) / 2
             servers = self.cluster.num_servers
@@ -245,6 +284,11 @@ class EnvConfig(Model):
                     f"an episode has about {tasks:.3g} tasks on {servers:,} servers (arrivals for {seconds:g} s); "
                     f"valid: at most {MAX_TASKS:.0e} tasks, and {MAX_TASKS_TIMES_SERVERS:.0e} tasks x servers"
                 )
+
+    @property
+    def on_replicas(self) -> bool:
+        """Whether servers are replicas of a language model."""
+        return self.service.name == "replica"
 
     @property
     def masked(self) -> bool:
@@ -282,6 +326,8 @@ class EnvConfig(Model):
 
     def with_part(self, part: Part) -> EnvConfig:
         """The same problem on a part of its trace; unchanged without a trace."""
+        if self.service.trace is not None:
+            return self.model_copy(update={"service": self.service.model_copy(update={"part": part})})
         trace = self.workload.trace
         if trace is None:
             return self
@@ -294,10 +340,10 @@ class EnvConfig(Model):
         Raises:
             UserError: it names another part.
         """
-        trace = self.workload.trace
+        key, trace = ("service", self.service) if self.on_replicas else ("workload.trace", self.workload.trace)
         if trace is not None and trace.part not in (None, "test"):
             raise UserError(
-                f"workload.trace.part {trace.part}: holds sessions of the training, and an evaluation must not; "
+                f"{key}.part {trace.part}: holds sessions of the training, and an evaluation must not; "
                 "valid: test, or leave it out"
             )
         return self.with_part("test")

@@ -26,6 +26,7 @@ NAMES = (
     *("mix-small-heavy", "mix-large-heavy", "deep", "wide", "energy"),
     *("coding-agents-0.5", "coding-agents-0.7", "coding-agents-0.9", "coding-agents-day"),
     *TROUBLE,
+    "agents-replicas",
 )
 """In the order of listings."""
 

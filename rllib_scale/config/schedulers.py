@@ -19,7 +19,7 @@ from rllib_scale.config.methods import METHODS
 from rllib_scale.config.pinned import DIGEST_SEPARATOR, check_unchanged
 from rllib_scale.config.problem import EnvConfig, InformationConfig, NamedOrder
 from rllib_scale.config.yaml_files import build_model
-from rllib_scale.errors import UserError
+from rllib_scale.errors import UserError, offered
 
 
 def _split(value: Any) -> Any:
@@ -110,6 +110,41 @@ class AdaptivePriceParameters(NoParameters):
     )
 
 
+class GateParameters(NoParameters):
+    """Parameters of the rules for replicas."""
+
+    gate: NonNegative = Field(
+        default=0.0,
+        description="calls are held while active sessions would take more than this share of a replica's memory; 0: "
+        "none is held",
+    )
+
+
+class BoundedAffinityParameters(GateParameters):
+    """Parameters of `bounded-affinity`."""
+
+    bound: Annotated[float, Field(ge=1)] = Field(
+        default=1.25, description="the session's replica is preferred up to so many times the mean load"
+    )
+
+
+class WeightedParameters(GateParameters):
+    """Parameters of `weighted-scores`: weights."""
+
+    prefix: NonNegative = Field(default=3.0, description="share of the prompt in the cache")
+    queue: NonNegative = Field(default=2.0, description="few calls, between least and most")
+    memory: NonNegative = Field(default=2.0, description="free memory")
+
+
+class MarginalPriceParameters(GateParameters):
+    """Parameters of `marginal-price`."""
+
+    answer: NonNegative = Field(default=300.0, description="expected length of an answer [tokens]; lengths are hidden")
+    overflow: NonNegative = Field(
+        default=1.0, description="how often active contexts beyond the memory are computed again"
+    )
+
+
 @dataclass(frozen=True)
 class HeuristicSpec:
     """Parameters and observability of a rule; a user-defined class has `takes`, `sees` and `plans`.
@@ -166,6 +201,18 @@ DISPATCHERS = {
 }
 """Rules that decide at each event for all waiting tasks."""
 HEURISTICS = RULES | DISPATCHERS
+FLEET_RULES = {
+    "random-replica": HeuristicSpec(GateParameters),
+    "least-outstanding": HeuristicSpec(GateParameters),
+    "two-choices": HeuristicSpec(GateParameters),
+    "session-affinity": HeuristicSpec(GateParameters),
+    "bounded-affinity": HeuristicSpec(BoundedAffinityParameters),
+    "lmetric": HeuristicSpec(GateParameters),
+    "weighted-scores": HeuristicSpec(WeightedParameters),
+    "marginal-price": HeuristicSpec(MarginalPriceParameters),
+}
+"""Rules for `service: replica`, which decide call by call."""
+ALL_RULES = HEURISTICS | FLEET_RULES
 
 
 @dataclass(frozen=True)
@@ -261,9 +308,9 @@ def parse_scheduler(text: str) -> SchedulerSpec:
     if zoo.is_named(text) or "/" in first:
         place, _, content = text.partition(DIGEST_SEPARATOR)
         return PolicySpec(place, content)
-    if first in HEURISTICS:
+    if (known := ALL_RULES.get(first)) is not None:
         given = rest if ":" in text else None
-        return RuleSpec(first, parse_parameters(HEURISTICS[first].parameters, given, text))
+        return RuleSpec(first, parse_parameters(known.parameters, given, text))
     label, _, source = text.partition(plugins.SOURCE_SEPARATOR)
     word, *more = label.split(":")
     if more and plugins.is_import_path(f"{word}:{more[0]}"):
@@ -307,6 +354,20 @@ def with_arguments(spec: PluginSpec, takes: type[NoParameters]) -> PluginSpec:
     return replace(spec, arguments=written.removeprefix(spec.name)[1:] or None)
 
 
+def check_service(spec: SchedulerSpec, env: EnvConfig) -> None:
+    """Refuse a rule for a problem whose service it does not know.
+
+    Raises:
+        UserError: naming those that do.
+    """
+    if isinstance(spec, RuleSpec) and (spec.name in FLEET_RULES) != env.on_replicas:
+        valid = offered(FLEET_RULES if env.on_replicas else HEURISTICS)
+        raise UserError(f"{spec.name}: decides on service {_SERVICES[not env.on_replicas]}; valid here: {valid}")
+
+
+_SERVICES = ("fixed", "replica")
+
+
 def check_planned(name: str, env: EnvConfig) -> None:
     """Refuse a problem for a planner: it plans whole workflows, on servers that stay, one task on each.
 
@@ -340,7 +401,7 @@ def observability(method: str, told: InformationConfig, sees: str = "tasks") -> 
     >>> observability("heft", InformationConfig()), observability("scale", InformationConfig(estimate_error=0.5))
     ('clairvoyant', 'waiting tasks, estimates')
     """
-    spec = HEURISTICS.get(method.partition(":")[0]) or METHODS.get(method)
+    spec = ALL_RULES.get(method.partition(":")[0]) or METHODS.get(method)
     if (spec.sees if spec is not None else sees) == "workflows":
         return told.label
     return "waiting tasks" if told.label == "clairvoyant" else f"waiting tasks, {told.label}"

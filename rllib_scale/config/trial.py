@@ -151,6 +151,18 @@ class TrialConfig(Model):
         return self
 
     @model_validator(mode="after")
+    def _replicas_can_be_trained_on(self) -> TrialConfig:
+        if not self.env.on_replicas:
+            return self
+        if self.spec.rounds or self.spec.dispatches or isinstance(self.algorithm, Imitation):
+            able = [name for name, spec in METHODS.items() if not spec.rounds and not spec.dispatches]
+            what = "imitation" if isinstance(self.algorithm, Imitation) else f"method {self.method}"
+            raise ValueError(f"env.service replica: {what} does not decide call by call; valid: {', '.join(able)}")
+        if self.algorithm.problems is not None:
+            raise ValueError("training.problems: not with env.service replica; valid: null")
+        return self
+
+    @model_validator(mode="after")
     def _problems_can_be_drawn(self) -> TrialConfig:
         problems, trace = self.algorithm.problems, self.env.workload.trace
         if problems is None:
@@ -319,10 +331,10 @@ def _composed(sections: TrialSections) -> dict[str, Any]:
     method, env = sections.method, sections.env
     if method not in METHODS:
         raise ValueError(str(choice_error("method", method, METHODS)))
-    trace = env.workload.trace
+    key, trace = ("service", env.service) if env.on_replicas else ("workload.trace", env.workload.trace)
     if trace is not None and trace.part not in (None, "train"):
         raise ValueError(
-            f"env.workload.trace.part {trace.part}: a training draws from train and is evaluated on test; leave it out"
+            f"env.{key}.part {trace.part}: a training draws from train and is evaluated on test; leave it out"
         )
     spec, chosen = METHODS[method], (sections.imitation.get("expert"), sections.network.get("encoder"))
     algorithm, network = parts_of(method, *(name is not None for name in chosen))

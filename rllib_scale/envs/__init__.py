@@ -9,7 +9,7 @@
 `Scheduling-v0` is the paper's: one task at a time, a flat observation. `SchedulingRounds-v0` has all that a round of
 decisions may hold: several tasks at once, waiting, passing, stopping a task; its observation is a dictionary.
 
-`Replicas-v0` sends the calls of agents to replicas of a language model, or holds them.
+With `service: replica`, `Scheduling-v0` sends the calls of agents to replicas of a language model, or holds them.
 
 Without the second import, Gymnasium finds it under "rllib_scale.envs:rllib_scale/Scheduling-v0".
 """
@@ -18,7 +18,6 @@ import gymnasium
 
 ENV_ID = "rllib_scale/Scheduling-v0"
 ROUNDS_ENV_ID = "rllib_scale/SchedulingRounds-v0"
-REPLICAS_ENV_ID = "rllib_scale/Replicas-v0"
 
 # Entry points as text: the compiled simulator is loaded when the first environment is made.
 gymnasium.register(
@@ -31,4 +30,3 @@ gymnasium.register(
     entry_point="rllib_scale.envs.scheduling:RoundsEnv",
     vector_entry_point="rllib_scale.envs.vector:RoundsVectorEnv",
 )
-gymnasium.register(id=REPLICAS_ENV_ID, entry_point="rllib_scale.envs.replicas:ReplicasEnv")

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from rllib_scale.config import ClusterConfig
-from rllib_scale.envs.places import first_places, places_of
+from rllib_scale.envs.places import first_places, places_of, with_places
 
 COLOURS = ("#E69F00", "#56B4E9", "#009E73", "#F0E442", "#0072B2", "#D55E00", "#CC79A7")
 """Okabe and Ito's palette, told apart by colour-blind readers; workflow w has colour w modulo its length."""
@@ -60,6 +60,10 @@ class Chart:
     cluster: ClusterConfig
     end_s: float
     title: str = ""
+
+    def __post_init__(self) -> None:
+        if any(tier.replica is not None for tier in self.cluster.tiers):
+            object.__setattr__(self, "cluster", with_places(self.schedule, self.cluster))
 
     @cached_property
     def lanes(self) -> NDArray[np.int64]:

@@ -32,3 +32,13 @@ def places_of(schedule: np.ndarray, cluster: ClusterConfig) -> NDArray[np.int64]
         place = np.argmin(np.maximum(own, start))
         own[place], places[attempt] = finish_s[attempt], first[server] + place
     return places
+
+
+def with_places(schedule: np.ndarray, cluster: ClusterConfig) -> ClusterConfig:
+    """The cluster with as many places for each server as one of them ever needs: replicas batch what they have."""
+    times = np.concatenate([schedule["start_s"], schedule["finish_s"]])
+    change = np.repeat([1, -1], len(schedule))
+    order = np.lexsort((change, times, np.tile(schedule["server"], 2)))
+    most = int(np.cumsum(change[order]).max(initial=1))
+    tiers = tuple(tier.model_copy(update={"max_concurrent": most}) for tier in cluster.tiers)
+    return cluster.model_copy(update={"tiers": tiers})

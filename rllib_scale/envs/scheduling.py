@@ -22,7 +22,7 @@ from rllib_scale.envs.spaces import (
     resolve_config,
 )
 from rllib_scale.errors import UserError
-from rllib_scale.simulator.engine import Engine
+from rllib_scale.simulator.services import make_engine
 
 Observation = NDArray[np.float32]
 
@@ -105,7 +105,7 @@ class SchedulingEnv(FlatForm, gymnasium.Env[Any, np.int64]):
         self.render_mode = render_mode
         self.observation_space, actions = self._spaces()
         self.action_space, self._num_actions = actions, int(actions.n)
-        self._engine = Engine(self.config)
+        self._engine = make_engine(self.config)
         self._seed: int | None = None
         self._episode = 0
 

@@ -14,7 +14,7 @@ from rllib_scale.config import EnvConfig
 from rllib_scale.envs import ENV_ID, ROUNDS_ENV_ID
 from rllib_scale.errors import UserError
 from rllib_scale.loading import env_from, named_scenario
-from rllib_scale.observation.feature_sets import FEATURE_SETS
+from rllib_scale.observation.replicas import features_of
 from rllib_scale.simulator.engine import Engine
 from rllib_scale.workloads.model import Workload
 
@@ -101,8 +101,14 @@ def observation_space(config: EnvConfig) -> spaces.Box:
 
 
 def dict_space(config: EnvConfig) -> spaces.Dict:
-    """`context` (C,), `tasks` (K, F), `servers` (N, G) float32 and `action_mask` (A,) int8."""
-    features, k, n = FEATURE_SETS[config.observation.feature_set], config.decision.offered, config.cluster.num_rows
+    """`context` (C,), `tasks` (K, F), `servers` (N, G) float32 and `action_mask` (A,) int8.
+
+    Raises:
+        UserError: servers are replicas, for which `Scheduling-v0` is made.
+    """
+    if config.on_replicas:
+        raise UserError(f"service replica: {ROUNDS_ENV_ID} has no rounds of it; use {ENV_ID}")
+    features, k, n = features_of(config), config.decision.offered, config.cluster.num_rows
     shapes = {"context": (-1,), "tasks": (k, features.task_dim), "servers": (n, features.server_dim)}
     boxes: dict[str, spaces.Space[Any]] = {
         name: spaces.Box(low.reshape(shape), high.reshape(shape), dtype=np.float32)
@@ -119,7 +125,7 @@ def num_actions(config: EnvConfig) -> int:
 
 def split(observation: np.ndarray, mask: np.ndarray, config: EnvConfig) -> dict[str, np.ndarray]:
     """Flat observations (..., W) and masks (..., A) as a batch of `dict_space`; copies."""
-    features, k = FEATURE_SETS[config.observation.feature_set], config.decision.offered
+    features, k = features_of(config), config.decision.offered
     lead, first = observation.shape[:-1], features.head(k)
     return {
         "context": observation[..., : features.context_dim].copy(),
@@ -134,16 +140,20 @@ def _bounds(config: EnvConfig) -> tuple[list[np.ndarray], list[np.ndarray]]:
     tiers, scales = config.cluster.tiers, config.observation
     memory = max(tier.memory_gb for tier in tiers) / scales.memory_max_gb
     task_high = {"memory": memory, "progress": 1.0, "rows": 1.0}
-    server_high = {
-        "capacity": max(tier.compute_gflops for tier in tiers) / scales.server_compute_max_gflops,
-        "memory": memory,
-        "power": max(tier.busy_power_w for tier in tiers),
-        "free": memory,
-        "load": 1.0,
-        "busy": 1.0,
-        "busy_shared": 1.0,
-    }
-    features = FEATURE_SETS[scales.feature_set]
+    server_high: dict[str, float] = (
+        {}
+        if config.on_replicas
+        else {
+            "capacity": max(tier.compute_gflops for tier in tiers) / scales.server_compute_max_gflops,
+            "memory": memory,
+            "power": max(tier.busy_power_w for tier in tiers),
+            "free": memory,
+            "load": 1.0,
+            "busy": 1.0,
+            "busy_shared": 1.0,
+        }
+    )
+    features = features_of(config)
     context = [1.0 if feature.name.startswith("open") else NO_LIMIT for feature in features.context]
     task = [task_high.get(feature.name, NO_LIMIT) for feature in features.task] * config.decision.offered
     server = [server_high.get(feature.name, NO_LIMIT) for feature in features.server] * config.cluster.num_rows

@@ -23,7 +23,7 @@ from rllib_scale.envs.spaces import (
     resolve_config,
 )
 from rllib_scale.errors import UserError
-from rllib_scale.simulator.engine import Engine
+from rllib_scale.simulator.services import make_engine
 
 Flags = NDArray[np.bool_]
 StepResult = tuple[Any, NDArray[np.float64], Flags, Flags, dict[str, Any]]
@@ -61,7 +61,7 @@ class SchedulingVectorEnv(FlatForm, VectorEnv[Any, NDArray[np.int64], NDArray[An
         self.single_action_space, self._num_actions = actions, int(actions.n)
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
-        self._engine = Engine(self.config, num_envs)
+        self._engine = make_engine(self.config, num_envs)
         self._seeds: NDArray[np.int64] | None = None
         self._episodes = np.zeros(num_envs, dtype=np.int64)
         self._ended = np.zeros(num_envs, dtype=bool)

@@ -18,10 +18,10 @@ import pandas as pd
 from numpy.typing import NDArray
 from pydantic import BaseModel, Field
 
+from rllib_scale.config.replicas import Replica
 from rllib_scale.config.yaml_files import build_model
 from rllib_scale.errors import UserError, choice_error
-from rllib_scale.simulator.replicas.presets import Replica
-from rllib_scale.simulator.replicas.rules import Rule, run
+from rllib_scale.simulator.replicas.rules import LEAST, VALUES, run
 from rllib_scale.simulator.replicas.scripts import requests
 from rllib_scale.simulator.replicas.state import START, new_fleet
 from rllib_scale.workloads.formats.base import Progress
@@ -32,7 +32,7 @@ LONG = 16_384
 """Prompt [tokens] from which `attention_s` shows in latencies."""
 SATURATED = 0.5
 """A load is saturated if more than this share of its requests were unfinished when the last one came."""
-_ONLY = Rule(name="sticky")
+_ONLY = np.array([LEAST, *(0.0 for _ in VALUES)])
 _STOP = {"xatol": 1e-3, "fatol": 1e-6, "maxfev": 600}
 BETWEEN_S = 3600.0
 """Pause between two loads."""

@@ -10,6 +10,7 @@ from rllib_scale.config import EnvConfig
 from rllib_scale.evaluation.workflows import workflow_metrics
 from rllib_scale.observation.policy import Policy
 from rllib_scale.simulator.engine import Engine
+from rllib_scale.simulator.services import make_engine
 from rllib_scale.workloads.generators import generate
 from rllib_scale.workloads.model import Workload
 
@@ -33,7 +34,7 @@ def play(
     its neighbours last.
     """
     env = scheduler.problem(env)
-    engine = Engine(env, len(episodes))
+    engine: Engine = make_engine(env, len(episodes))
     engine.reset([seed] * len(episodes), episodes, workload=workload)
     scheduler.reset([(seed, episode) for episode in episodes])
     while not engine.done.all():
@@ -82,6 +83,9 @@ def evaluate(
     engine = play(scheduler, env, seed, list(range(episodes)), given, watch)
     rows = []
     for b in range(episodes):
+        if env.on_replicas:
+            rows.append({"episode": b, **engine.metrics(b)})
+            continue
         workload = given or generate(env, seed, b)
         of_workflows = workflow_metrics(env, workload, engine.schedule(b), float(engine.clock[b]))
         rows.append({"episode": b, **engine.metrics(b), **of_workflows, **lower_bounds(env, workload)})

@@ -23,8 +23,8 @@ from rllib_scale.networks.mlp import StructuredMLP
 from rllib_scale.networks.pointer import SetPointer
 from rllib_scale.networks.set_transformer import SetTransformer
 from rllib_scale.networks.skip import Skip
-from rllib_scale.observation.feature_sets import FEATURE_SETS
 from rllib_scale.observation.relative import RELATIVE
+from rllib_scale.observation.replicas import features_of
 from rllib_scale.plugins import unpinned
 
 Network = CrossAttentionPointer | SetPointer | StructuredMLP
@@ -33,7 +33,7 @@ Network = CrossAttentionPointer | SetPointer | StructuredMLP
 def input_spec(trial: TrialConfig) -> InputSpec:
     """What the network of a trial knows about its observation."""
     sizes = _sizes(trial)
-    features = RELATIVE if trial.spec.visits else FEATURE_SETS[trial.env.observation.feature_set]
+    features = RELATIVE if trial.spec.visits else features_of(trial.env)
     fixed = sizes.standardise == "fixed"
     head = (*features.context, *features.task)  # what stands before the servers: the moment and the one candidate
     return InputSpec(

@@ -18,6 +18,12 @@ FORMAT = "rllib-scale-policy"
 DESCRIPTION = "policy.json"
 
 
+def _features_of(trial: TrialConfig) -> str:
+    if trial.env.on_replicas:
+        return trial.env.service.name
+    return "relative" if trial.spec.visits else trial.env.observation.feature_set
+
+
 def facts(trial: TrialConfig) -> dict[str, Any]:
     """What a description says of a training, without what became of it."""
     return {
@@ -26,7 +32,7 @@ def facts(trial: TrialConfig) -> dict[str, Any]:
         "method": trial.method,
         "seed": trial.seed,
         "trial_id": trial.trial_id,
-        "feature_set": "relative" if trial.spec.visits else trial.env.observation.feature_set,
+        "feature_set": _features_of(trial),
         "train_servers": trial.env.cluster.num_servers,
         "trial": trial.model_dump(mode="json", exclude_defaults=True),
     }
@@ -78,9 +84,11 @@ def as_played(name: str, trial: TrialConfig, env: EnvConfig) -> EnvConfig:
     """The problem `env` as the policy of a training plays it: one that reserves has decision rounds of its own.
 
     Raises:
-        UserError: its network is fixed to another number of servers; or it decides for all waiting tasks, and in `env`
-            an answer that starts none costs time.
+        UserError: its network is fixed to another number of servers; it was trained on another service; or it decides
+            for all waiting tasks, and in `env` an answer that starts none costs time.
     """
+    if trial.env.service.name != env.service.name:
+        raise UserError(f"{name}: was trained on service {trial.env.service.name} (got {env.service.name})")
     own, given = trial.env.cluster.num_rows, env.cluster.num_rows
     if not trial.spec.any_scale and own != given:
         raise UserError(f"{name}: was trained at {own} servers and knows no other number (got {given})")

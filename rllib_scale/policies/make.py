@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from rllib_scale import plugins
 from rllib_scale.config import DecisionMode, EnvConfig
-from rllib_scale.config.schedulers import PolicySpec, SchedulerSpec, parse_scheduler
+from rllib_scale.config.schedulers import PolicySpec, RuleSpec, SchedulerSpec, check_service, parse_scheduler
+from rllib_scale.errors import UserError
 from rllib_scale.loading import resolve
 from rllib_scale.observation.policy import Policy
 from rllib_scale.schedulers.rules import make_scheduler
@@ -31,8 +32,11 @@ def make_policy(
     """
     shown = spec if isinstance(spec, str) else spec.label
     found = resolve(parse_scheduler(spec) if isinstance(spec, str) else spec)
+    check_service(found, env)
     if not isinstance(found, PolicySpec):
         made = make_scheduler(found, env.observation, env.episode.mask, decision)
+        if env.on_replicas and not (isinstance(found, RuleSpec) or made.per_task):
+            raise UserError(f"{shown}: decides for any waiting task, and service replica asks call by call")
         made.name = plugins.unpinned(shown)
         return made
     from rllib_scale.policies.policy import policy_files, policy_from_bytes  # late: it imports torch

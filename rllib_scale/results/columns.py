@@ -84,6 +84,33 @@ WORKFLOW_COLUMNS: dict[str, tuple[str, str]] = {
     "moved_share": ("float64", "attempts on another server than that of their first predecessor, of those with one"),
 }
 """Of whole workflows, `rllib_scale.evaluation.workflows`; missing in the reproduction's rows."""
+REPLICA_COLUMNS: dict[str, tuple[str, str]] = {
+    "response_p99_s": ("float64", "99th percentile of the response of completed calls [s]"),
+    **{
+        f"{name}_{statistic}_s": ("float64", f"{words} of {what} [s]")
+        for name, what in (
+            ("ttft", "the time from asking for a call to its first token"),
+            ("tpot", "the time per output token after the first"),
+            ("session", "the time from the first call of a whole session to its last answer"),
+        )
+        for statistic, words in (
+            *(("mean", "mean"), ("median", "median")),
+            *(("p95", "95th percentile"), ("p99", "99th percentile")),
+        )
+    },
+    "goodput_per_s": ("float64", "calls within service.slo_ttft_s and service.slo_tpot_s [1/s]"),
+    "output_per_gpu_hour": ("float64", "output tokens per GPU and hour"),
+    "hit_rate": ("float64", "prompt tokens found in caches over all prompt tokens"),
+    "recomputed_tokens": ("Int64", "tokens computed again: lost from caches since an earlier call, or by preemption"),
+    "recomputed_share": ("float64", "the same over all prompt tokens"),
+    "evicted_tokens": ("Int64", "tokens evicted from caches"),
+    "working_set": ("float64", "tokens of active sessions over the memory for contexts, mean over time"),
+    "held_calls": ("Int64", "calls that were held back"),
+    "longest_hold_s": ("float64", "longest time that a call was held [s]"),
+}
+"""With `service: replica`, of the time after the warm-up; missing otherwise. In other columns tasks are calls there,
+workflows are turns, response_censored_s is the integral of open calls over completed ones (Little's law), and slo_share
+is the share of calls within both objectives."""
 BOUND_COLUMNS: dict[str, tuple[str, str]] = {
     "bound_critical_path_s": ("float64", "lower bound on response_censored_s of any scheduler: no queues [s]"),
     "bound_capacity_s": ("float64", "the best lower bound on it, with the servers' capacity [s]; NaN if none is known"),
@@ -94,8 +121,8 @@ UNIT_COLUMN: dict[str, tuple[str, str]] = {
 }
 """An evaluation is finished if its hash stands in a row of `episodes`."""
 EPISODE_COLUMNS = (
-    IDENTITY_COLUMNS | EVALUATION_COLUMNS | OBSERVABILITY_COLUMN | METRIC_COLUMNS | WORKFLOW_COLUMNS | BOUND_COLUMNS
-) | UNIT_COLUMN
+    IDENTITY_COLUMNS | EVALUATION_COLUMNS | OBSERVABILITY_COLUMN | METRIC_COLUMNS | WORKFLOW_COLUMNS | REPLICA_COLUMNS
+) | (BOUND_COLUMNS | UNIT_COLUMN)
 EPISODE_KEY = ("trial_id", "problem", "protocol", "decision", "eval_seed", "episode")
 """It identifies a row."""
 PAIR_KEY = ("problem", "eval_seed", "episode")

@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rllib_scale.config import EnvConfig, ProblemsConfig
-from rllib_scale.observation.snapshot import Snapshot
 from rllib_scale.simulator.engine import Engine
 from rllib_scale.workloads.family import draw_played
 
@@ -105,9 +104,9 @@ class DrawnEngines:
     )
     done, truncated = _concatenated("done"), _concatenated("truncated")
 
-    def snapshot(self, b: int) -> Snapshot:
+    def waits(self, b: int) -> bool:
         """Of environment b."""
-        return self._engines[b].snapshot()
+        return self._engines[b].waits()
 
     def metrics(self, b: int) -> dict[str, float | int]:
         """Of environment b."""

@@ -184,7 +184,7 @@ class TrainingVectorEnv(SchedulingVectorEnv):
         rows, engine = training_rows(self._engine), self._engine
         cut = engine.done & engine.truncated
         for b in np.flatnonzero(cut).tolist():
-            if len(engine.snapshot(b).ready) == 0 and engine.metrics(b)["decisions"] > 0:
+            if not engine.waits(b) and engine.metrics(b)["decisions"] > 0:
                 rows[b] = self._rows[b]
         self._rows = rows
         return rows.copy()

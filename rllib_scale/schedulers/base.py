@@ -9,7 +9,7 @@ from typing import Any, Literal, Self
 import numpy as np
 
 from rllib_scale.config import DecisionMode, EnvConfig, MaskMode, ObservationConfig
-from rllib_scale.config.schedulers import HEURISTICS, NoParameters
+from rllib_scale.config.schedulers import ALL_RULES, NoParameters
 from rllib_scale.errors import UserError
 from rllib_scale.observation.answers import OPEN
 from rllib_scale.observation.feature_sets import ObservationView, first_candidate, view
@@ -31,7 +31,7 @@ class BasePolicy(ABC):
     plans, per_task, can_be_asked = False, False, False
 
     def __init__(self, parameters: NoParameters | None = None) -> None:
-        known = HEURISTICS.get(self.name)
+        known = ALL_RULES.get(self.name)
         self.parameters: Any = parameters or (known.parameters if known is not None else self.takes)()
         self.generators: list[np.random.Generator] = []
 

@@ -23,6 +23,7 @@ from rllib_scale.schedulers.batch_mode import MaxMin, MinMin
 from rllib_scale.schedulers.choosing import ChoosingRule
 from rllib_scale.schedulers.dual_price import DualPrice
 from rllib_scale.schedulers.planning import CPOP, HEFT
+from rllib_scale.schedulers.replicas import REPLICA_RULES
 from rllib_scale.schedulers.reserving import Hungarian, NonBlocking, Price, Reserve
 
 
@@ -151,6 +152,7 @@ DISPATCHERS: dict[str, type[BasePolicy]] = {
     )
 }
 SCHEDULERS: dict[str, type[BasePolicy]] = {**RULES, **DISPATCHERS}
+ALL_RULES: dict[str, type[BasePolicy]] = {**SCHEDULERS, **REPLICA_RULES}
 
 
 def make_scheduler(
@@ -174,7 +176,7 @@ def make_scheduler(
         raise UserError(f"decision sample: {spec.name!r} is a rule; only trained policies can sample")
     found: type[Any]
     if isinstance(spec, RuleSpec):
-        found, parameters = SCHEDULERS[spec.name], spec.parameters
+        found, parameters = ALL_RULES[spec.name], spec.parameters
     else:
         found, _ = load_scheduler(spec)
         parameters = parse_parameters(found.takes, spec.arguments, spec.label)

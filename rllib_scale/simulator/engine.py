@@ -9,6 +9,7 @@ import numpy as np
 
 from rllib_scale.compiled import Direct
 from rllib_scale.config import EnvConfig
+from rllib_scale.errors import UserError
 from rllib_scale.observation.answers import action_mask
 from rllib_scale.observation.feature_sets import FEATURE_SETS
 from rllib_scale.observation.policy import Answering
@@ -52,6 +53,8 @@ class Engine:
     _writer: ViewWriter | None = None
 
     def __init__(self, config: EnvConfig, num_envs: int = 1) -> None:
+        if config.on_replicas:
+            raise UserError("service replica: valid in simulate, evaluate, a sweep and Scheduling-v0")
         self.config = config
         self.num_envs = num_envs
         self.num_rows = config.cluster.num_rows
@@ -248,6 +251,10 @@ class Engine:
     def snapshot(self, b: int = 0) -> Snapshot:
         """What there is in environment b now."""
         return take_snapshot(self._checked(b), self._state, self._problem_now)
+
+    def waits(self, b: int = 0) -> bool:
+        """Whether a task waits in environment b."""
+        return len(self.snapshot(b).ready) > 0
 
     def view(self) -> View:
         """What rounds need of all environments now; the engine's own arrays, which the next call overwrites.

@@ -6,6 +6,7 @@ call for a few environments. A table of addresses is one array.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -83,22 +84,26 @@ def handles(state: State, problem: Problem) -> np.ndarray:
 
     It is good as long as they live: keep both, and make it anew when one of their arrays is replaced.
     """
+    return handles_of((*state, *problem), (*STATE_ARRAYS.items(), *PROBLEM_ARRAYS.items()))
+
+
+def handles_of(arrays: Iterable[np.ndarray], kinds: Iterable[tuple[str, tuple[np.dtype[Any], int]]]) -> np.ndarray:
+    """The table of arrays, each with its name, type and dimensions."""
     rows = []
-    kinds = (*STATE_ARRAYS.items(), *PROBLEM_ARRAYS.items())
-    for array, (name, kind) in zip((*state, *problem), kinds, strict=True):
+    for array, (name, kind) in zip(arrays, kinds, strict=True):
         if (array.dtype, array.ndim) != kind or not array.flags.c_contiguous:
             raise TypeError(f"{name}: compiled code takes a C-contiguous array of {kind[1]} dimensions of {kind[0]}")
         rows.append((array.ctypes.data, *array.shape, *(1,) * (MOST_DIMENSIONS - array.ndim)))
     return np.array(rows, dtype=np.int64)
 
 
-def _arrays_from(tuple_class: type, arrays: dict[str, tuple[np.dtype[Any], int]], first: int) -> Any:
+def arrays_from(tuple_class: type, arrays: dict[str, tuple[np.dtype[Any], int]], first: int) -> Any:
     """A compiled function from a table to the arrays of its rows from `first` on, as a tuple of that class."""
     kinds = [types.Array(from_dtype(dtype), dimensions, "C") for dtype, dimensions in arrays.values()]
     result = types.NamedTuple(kinds, tuple_class)
 
     @intrinsic
-    def arrays_from(typing_context: Any, table: Any) -> Any:
+    def from_table(typing_context: Any, table: Any) -> Any:
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
             cells = make_array(signature.args[0])(context, builder, arguments[0]).data
             word = context.get_value_type(types.intp)
@@ -122,8 +127,8 @@ def _arrays_from(tuple_class: type, arrays: dict[str, tuple[np.dtype[Any], int]]
 
         return result(table), generate
 
-    return arrays_from
+    return from_table
 
 
-state_of = _arrays_from(State, STATE_ARRAYS, 0)
-problem_of = _arrays_from(Problem, PROBLEM_ARRAYS, len(STATE_ARRAYS))
+state_of = arrays_from(State, STATE_ARRAYS, 0)
+problem_of = arrays_from(Problem, PROBLEM_ARRAYS, len(STATE_ARRAYS))

@@ -75,8 +75,8 @@ def units_per_epoch(trial: TrialConfig) -> float | None:
 
 
 def workload_tasks(env: EnvConfig) -> float | None:
-    """Mean number of tasks that arrive in an episode; None for those of a trace, a table or user code."""
-    if not env.workload.is_synthetic:
+    """Mean number of tasks that arrive in an episode; None for those of a trace, a table, user code or sessions."""
+    if env.on_replicas or not env.workload.is_synthetic:
         return None
     seconds = min(env.episode.horizon_s, env.episode.arrivals_until_s or math.inf)
     return env.arrival_rate * seconds * (env.workload.min_tasks + env.workload.max_tasks) / 2

@@ -14,7 +14,7 @@ from rllib_scale.config.identity import asked_of, changes_of, content_id, in_wor
 from rllib_scale.config.pinned import without_places
 from rllib_scale.config.plan import Asked, EvaluationUnit, Plan, Problem, Trial, rule_identity
 from rllib_scale.config.rounds import in_own_rounds, without_paper_mode
-from rllib_scale.config.schedulers import HEURISTICS, PolicySpec, RuleSpec, check_planned, parse_scheduler
+from rllib_scale.config.schedulers import ALL_RULES, PolicySpec, RuleSpec, check_planned, check_service, parse_scheduler
 from rllib_scale.config.search import check_acts, integers_of, points
 from rllib_scale.config.sweep import TRAIN_SCENARIO, TRIAL_SECTIONS, Overrides, SweepConfig, nested, over
 from rllib_scale.config.trial import Sections
@@ -250,7 +250,8 @@ def _check_played(units: Iterable[EvaluationUnit]) -> None:
                 raise UserError(f"evaluation.scenarios {unit.scenario}: {without_paper_mode(method)}")
             continue
         try:
-            if isinstance(spec, RuleSpec) and HEURISTICS[spec.name].plans:
+            check_service(spec, unit.env)
+            if isinstance(spec, RuleSpec) and ALL_RULES[spec.name].plans:
                 check_planned(method, unit.env)
             if isinstance(spec, PolicySpec):
                 if unit.scheduler not in policies:

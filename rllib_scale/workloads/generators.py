@@ -238,8 +238,10 @@ def generate(config: EnvConfig, seed: int, episode: int) -> Workload:
 
     Raises:
         UserError: the trace or the table is missing, has changed, or has tasks that fit no server; or a custom
-            generator fails or gives no workload.
+            generator fails or gives no workload; or servers are replicas, which play sessions.
     """
+    if config.on_replicas:
+        raise UserError("service replica: plays sessions, and no workflows are drawn")
     if config.workload.trace is not None:
         return draw_from_trace(config, config.workload.trace, seed, episode)
     if config.workload.fitted is not None:

@@ -61,14 +61,19 @@ def part_of_trace(config: EnvConfig, trace: TraceConfig) -> Workload:
 
 
 def in_train_part(workload: Workload, split: SplitConfig) -> NDArray[np.bool_]:
-    """(W,) whether each workflow's session is trained on, as the split's seed and the session's number decide."""
-    rng = np.empty(4, dtype=np.uint64)
+    """(W,) whether each workflow's session is trained on."""
     sessions, of_workflow = np.unique(workload.session, return_inverse=True)
+    return trained_on(sessions, split)[of_workflow]
+
+
+def trained_on(sessions: NDArray[np.int64], split: SplitConfig) -> NDArray[np.bool_]:
+    """(S,) whether each session is trained on, as the split's seed and its number decide."""
+    rng = np.empty(4, dtype=np.uint64)
     trains = np.zeros(len(sessions), dtype=bool)
     for i, session in enumerate(sessions):
         seed_generator(rng, split.seed, session)
         trains[i] = uniform(rng) < split.train_share
-    return trains[of_workflow]
+    return trains
 
 
 def _rotated(part: Workload, share: float, until: float) -> Workload:

@@ -10,7 +10,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from envs.problems import PAPER, SHORT
 from rllib_scale.config import EnvConfig
-from rllib_scale.envs import ENV_ID, REPLICAS_ENV_ID, ROUNDS_ENV_ID
+from rllib_scale.envs import ENV_ID, ROUNDS_ENV_ID
 from rllib_scale.envs.scheduling import RoundsEnv, SchedulingEnv
 from rllib_scale.envs.vector import RoundsVectorEnv, SchedulingVectorEnv
 from rllib_scale.errors import UserError
@@ -48,7 +48,6 @@ def test_made_environments(env_id, single, vector, actions, shapes):
     assert {spec.id for spec in gymnasium.registry.values() if spec.namespace == "rllib_scale"} == {
         ENV_ID,
         ROUNDS_ENV_ID,
-        REPLICAS_ENV_ID,
     }
     env = gymnasium.make(f"rllib_scale.envs:{env_id}", config="paper", render_mode="rgb_array")
     envs = gymnasium.make_vec(env_id, num_envs=3, config="paper")

@@ -10,9 +10,9 @@ import pandas as pd
 import pytest
 
 from refused import refused
+from rllib_scale.config.replicas import GPUS, MODELS, PRESETS, Replica
 from rllib_scale.errors import UserError
 from rllib_scale.evaluation.fit_replica import Log, Replay, fit_replica, read_log
-from rllib_scale.simulator.replicas.presets import GPUS, MODELS, PRESETS, Replica
 
 TRACES = Path(__file__).parents[3] / "shared" / "traces"
 LIMITS = Replica(kv_tokens=30_000, call_s=0.0, attention_s=0.0)

@@ -11,20 +11,19 @@ import json
 import sys
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 from kvcache_sim.plan import build_execution_plan
 from kvcache_sim.policies import simulate_policy
 from kvcache_sim.trace import parse_trace_lines
+from study import POD, problem  # type: ignore[import-not-found]
 
-from rllib_scale.evaluation.fleets import play_fleet
-from rllib_scale.simulator.replicas.arrivals import Load
-from rllib_scale.simulator.replicas.presets import PRESETS
-from rllib_scale.simulator.replicas.rules import Rule
-from rllib_scale.simulator.replicas.scripts import Scripts, read_scripts
+from rllib_scale.evaluation.play import play
+from rllib_scale.policies.make import make_policy
+from rllib_scale.simulator.replicas.scripts import Scripts, scripts_of
 
 BLOCK = 256
-POD = PRESETS["2xh100/30b-a3b"]
 
 
 def trace(calls: pd.DataFrame, scripts: Scripts) -> list[str]:
@@ -43,11 +42,11 @@ def trace(calls: pd.DataFrame, scripts: Scripts) -> list[str]:
 
 
 if __name__ == "__main__":
-    scripts = read_scripts([Path(sys.argv[1])])
     print("| sessions | ours | kvcache-simulator, LRU |\n|---|---|---|")
     for live in (12, 16, 20, 24):
-        load = Load(sessions=live, duration_s=7200)
-        calls = play_fleet([POD], scripts, load, Rule(name="sticky"), 0).calls.sort_values("admitted_s", kind="stable")
+        env = problem(Path(sys.argv[1]), {"pod": (1, POD)}, hours=2, sessions=live)
+        engine: Any = play(make_policy("session-affinity", env), env, 0, [0])
+        calls, scripts = pd.DataFrame(engine.calls()).sort_values("admitted_s", kind="stable"), scripts_of(env.service)
         plan = build_execution_plan(parse_trace_lines(trace(calls, scripts)))
         theirs = simulate_policy(plan, "lru", POD.kv_tokens // BLOCK).hitRate
         half = calls.iloc[len(calls) // 2 :]

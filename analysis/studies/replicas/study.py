@@ -17,11 +17,11 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from rllib_scale.evaluation.fleets import play_fleet
-from rllib_scale.simulator.replicas.arrivals import Load
-from rllib_scale.simulator.replicas.presets import PRESETS, Replica
-from rllib_scale.simulator.replicas.rules import parse_rule
-from rllib_scale.simulator.replicas.scripts import read_scripts
+from rllib_scale.config import EnvConfig
+from rllib_scale.config.replicas import PRESETS, Replica
+from rllib_scale.evaluation.play import play as episode
+from rllib_scale.loading import env_from
+from rllib_scale.policies.make import make_policy
 
 HERE = Path(__file__).parent
 ROWS = HERE / "rows.parquet"
@@ -34,14 +34,16 @@ SLOW = POD.model_copy(
     }
 )
 """Assumed: decode 1.6 times and prefill 3 times as long, .6 of the memory."""
-GATED = ("sticky:gate=1", "lmetric:gate=1")
+GATED = ("session-affinity:gate=1", "lmetric:gate=1")
+PRICED = ("marginal-price", "marginal-price:gate=1")
+"""Played in the closed loop on 8 replicas alone."""
 RULES = (
-    "random",
+    "random-replica",
     "least-outstanding",
-    "power-of-two",
+    "two-choices",
     "weighted-scores",
-    "prefix-affinity",
-    "sticky",
+    "bounded-affinity",
+    "session-affinity",
     "lmetric",
     *GATED,
 )
@@ -50,34 +52,59 @@ PUBLIC = {12: (0.93, 1.00), 16: (0.84, 1.22), 20: (0.56, 1.56), 24: (0.13, 2.33)
 """Sessions per pod -> hit rate without a gate, gain of the gate in output per GPU, as measured on vLLM 0.28 with
 Qwen3-Coder-30B-A3B (github.com/zetxqx/thunderagent-original-verification)."""
 METRICS = [
-    *("turn_mean_s", "turn_p99_s", "call_little_s", "ttft_p95_s", "output_per_gpu_hour", "hit_rate", "working_set"),
-    *("longest_hold_s", "held_calls", "slo_share", "recomputed_share"),
+    *("jct_mean_s", "jct_p99_s", "response_censored_s", "ttft_p95_s", "output_per_gpu_hour", "hit_rate"),
+    *("working_set", "longest_hold_s", "held_calls", "slo_share", "recomputed_share"),
 ]
 
 
-def settings() -> Iterator[tuple[str, list[Replica], Load, tuple[str, ...], int]]:
-    """Part, replicas, load, rules and seeds of everything that is played."""
+Fleet = dict[str, tuple[int, Replica]]
+
+
+def problem(source: Path, fleet: Fleet, hours: int, **service: Any) -> EnvConfig:
+    """Recorded sessions on a fleet, for half an hour of warm-up and some hours."""
+    tiers = [
+        {"name": name, "count": count, "replica": replica.model_dump(mode="json", exclude={"sources"})}
+        for name, (count, replica) in fleet.items()
+    ]
+    settings: dict[str, Any] = {
+        "cluster": {"tiers": tiers},
+        "service": {"name": "replica", "trace": str(source.absolute())} | service,
+        "episode": {"horizon_s": 1800.0 + 3600.0 * hours},
+        "reward": {"name": "tasks-in-system"},
+    }
+    return env_from(settings, "study")
+
+
+def settings() -> Iterator[tuple[str, Fleet, dict[str, Any], tuple[str, ...], int]]:
+    """Part, fleet, load, rules and seeds of everything that is played."""
     for live in PUBLIC:
-        yield "receipt", [POD], Load(sessions=live, duration_s=7200), ("sticky", "sticky:gate=1"), 40
+        yield "receipt", {"pod": (1, POD)}, {"sessions": live}, ("session-affinity", "session-affinity:gate=1"), 40
     for live in (8, 16, 20, 24, 28, 32, 40):
-        yield "closed loop, 8 replicas", [POD] * 8, Load(sessions=live), RULES, 10
+        yield "closed loop, 8 replicas", {"pod": (8, POD)}, {"sessions": live}, (*RULES, *PRICED), 10
+    mixed = {f"{name}{k}": (1, kind) for k in range(4) for name, kind in (("pod", POD), ("slow", SLOW))}
     for live in (16, 24, 32):
-        yield "mixed hardware, 8 replicas", [POD, SLOW] * 4, Load(sessions=live), RULES[1:], 5
+        yield "mixed hardware, 8 replicas", mixed, {"sessions": live}, RULES[1:], 5
     for rate in (0.004, 0.008, 0.012):
-        yield "open loop, 8 replicas", [POD] * 8, Load(arrivals_per_s=rate), RULES[1:], 5
+        yield "open loop, 8 replicas", {"pod": (8, POD)}, {"arrivals_per_s": rate}, RULES[1:], 5
     for live in (16, 24):
-        yield "closed loop, 64 replicas", [POD] * 64, Load(sessions=live), ("sticky", "lmetric", *GATED), 3
-    yield "closed loop, 512 replicas", [POD] * 512, Load(sessions=24), ("lmetric", BEST), 1
+        yield (
+            "closed loop, 64 replicas",
+            {"pod": (64, POD)},
+            {"sessions": live},
+            ("session-affinity", "lmetric", *GATED),
+            3,
+        )
+    yield "closed loop, 512 replicas", {"pod": (512, POD)}, {"sessions": 24}, ("lmetric", BEST), 1
 
 
 def play(source: Path) -> None:
     """Play all settings, and write their rows."""
-    scripts, rows = read_scripts([source]), list[dict[str, Any]]()
-    for part, replicas, load, rules, seeds in settings():
+    rows = list[dict[str, Any]]()
+    for part, fleet, load, rules, seeds in settings():
+        env, (at,) = problem(source, fleet, 2 if part == "receipt" else 1, **load), load.values()
         for rule in rules:
             for seed in range(seeds):
-                metrics = play_fleet(replicas, scripts, load, parse_rule(rule), seed).metrics
-                at = load.sessions if load.arrivals_per_s is None else load.arrivals_per_s
+                metrics = episode(make_policy(rule, env), env, seed, [0]).metrics()
                 facts = {"part": part, "load": at, "rule": rule, "seed": seed}
                 rows.append(facts | {key: metrics[key] for key in METRICS})
         print(part, at, flush=True)
@@ -105,13 +132,13 @@ def against(frame: pd.DataFrame, metric: str) -> pd.DataFrame:
     grouped = ratio.groupby("load")
     halves = grouped.agg(half_interval)
     texts = grouped.mean().map("{:+.0f}".format) + halves.map(lambda half: f" ± {half:.0f}" if half == half else "")
-    return texts.T.reindex([rule for rule in RULES if rule in set(frame["rule"])])
+    return texts.T.reindex([rule for rule in (*RULES, *PRICED) if rule in set(frame["rule"])])
 
 
 def of_pod(receipt: pd.DataFrame, live: int) -> tuple[pd.Series, pd.Series]:
     """Hit rate without the gate, and gain of the gate in output, of each seed."""
     of = receipt[receipt["load"] == live].set_index("seed").astype({"hit_rate": float, "output_per_gpu_hour": float})
-    plain, gated = of[of["rule"] == "sticky"], of[of["rule"] != "sticky"]
+    plain, gated = of[of["rule"] == "session-affinity"], of[of["rule"] != "session-affinity"]
     return plain["hit_rate"], gated["output_per_gpu_hour"] / plain["output_per_gpu_hour"]
 
 
@@ -132,11 +159,11 @@ def show(rows: pd.DataFrame) -> None:
         print(f"| {live} | {hit:.2f} | {mean(hits)} | {gain:.2f} | {mean(gains)} |")
     for part, frame in rows[rows["part"] != "receipt"].groupby("part", sort=False):
         print(f"\n### {part}\n")
-        values = frame.groupby(["rule", "load"])[["turn_mean_s", "output_per_gpu_hour", "hit_rate"]].mean()
+        values = frame.groupby(["rule", "load"])[["jct_mean_s", "output_per_gpu_hour", "hit_rate"]].mean()
         texts = values.apply(lambda v: f"{v.iloc[0]:.0f} / {v.iloc[1] / 1000:.0f} / {v.iloc[2]:.2f}", axis=1).unstack()
         print("Mean time of a turn (s) / thousand output tokens per GPU hour / hit rate:\n")
         print(markdown(texts.reindex(frame["rule"].unique())), "\n")
-        for metric in ("turn_mean_s", "turn_p99_s", "call_little_s"):
+        for metric in ("jct_mean_s", "jct_p99_s", "response_censored_s"):
             print(f"{metric}, 100 ln of the ratio to {BEST}:\n\n{markdown(against(frame, metric))}\n")
         holds = frame[frame["rule"].isin(GATED)].groupby(["rule", "load"])["longest_hold_s"].mean().unstack()
         print(f"Longest hold (s):\n\n{markdown(holds.round(0))}")
@@ -165,9 +192,9 @@ def draw(rows: pd.DataFrame) -> None:
         marks.append(Marks([*PUBLIC], means, played, "played: mean, 10 to 90 % of seeds", low, high))
         panels.append(Panel(marks, title, "sessions per pod"))
     closed = rows[rows["part"] == "closed loop, 8 replicas"]
-    shown = [rule for rule in RULES if rule not in ("random", "power-of-two")]
+    shown = [rule for rule in RULES if rule not in ("random-replica", "two-choices")]
     for title, metric in (
-        ("Mean time of a turn (s)", "turn_mean_s"),
+        ("Mean time of a turn (s)", "jct_mean_s"),
         ("Output tokens per GPU hour", "output_per_gpu_hour"),
     ):
         marks = []

@@ -7,77 +7,34 @@ memory for contexts, or where its session is active already (as ThunderAgent). A
 from __future__ import annotations
 
 from types import MappingProxyType
-from typing import Annotated, Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field
 
 from rllib_scale.compiled import compiled, rare
-from rllib_scale.config.base import Model, NonNegative
-from rllib_scale.config.yaml_files import build_model
-from rllib_scale.errors import UserError, choice_error
 from rllib_scale.simulator.replicas.caches import found
 from rllib_scale.simulator.replicas.loop import FULL, answer, fits, next_offer
 from rllib_scale.simulator.replicas.service import duration
 from rllib_scale.simulator.replicas.state import NONE, RUNNING, Fleet, grown
 from rllib_scale.workloads.random_numbers import integer
 
-RANDOM, LEAST, TWO, STICKY, AFFINITY, LMETRIC, WEIGHTED = range(7)
-NAMES = MappingProxyType(
+RANDOM, LEAST, TWO, STICKY, AFFINITY, LMETRIC, WEIGHTED, MARGINAL = range(8)
+KINDS = MappingProxyType(
     {
-        "random": RANDOM,
+        "random-replica": RANDOM,
         "least-outstanding": LEAST,
-        "power-of-two": TWO,
-        "sticky": STICKY,
-        "prefix-affinity": AFFINITY,
+        "two-choices": TWO,
+        "session-affinity": STICKY,
+        "bounded-affinity": AFFINITY,
         "lmetric": LMETRIC,
         "weighted-scores": WEIGHTED,
+        "marginal-price": MARGINAL,
     }
 )
-RuleName = Literal[
-    "random", "least-outstanding", "power-of-two", "sticky", "prefix-affinity", "lmetric", "weighted-scores"
-]
-
-
-class Rule(Model):
-    """A rule with its parameters, written as `NAME:key=value,key=value`."""
-
-    name: RuleName = Field(default="lmetric", description="the rule")
-    gate: NonNegative = Field(
-        default=0.0, description="share of the memory that active sessions may take; 0: no gate, nothing is held"
-    )
-    bound: Annotated[float, Field(ge=1)] = Field(
-        default=1.25, description="prefix-affinity: the holder is preferred up to so many times the mean load"
-    )
-    prefix: NonNegative = Field(default=3.0, description="weighted-scores: share of the prompt in the cache")
-    queue: NonNegative = Field(default=2.0, description="weighted-scores: few calls, between least and most")
-    memory: NonNegative = Field(default=2.0, description="weighted-scores: free memory")
-
-    def __str__(self) -> str:
-        """As it is written."""
-        given = self.model_dump(exclude_defaults=True, exclude={"name"})
-        changed = [f"{key}={value:g}" for key, value in given.items()]
-        return f"{self.name}:{','.join(changed)}" if changed else self.name
-
-    def values(self) -> NDArray[np.float64]:
-        """As compiled code takes it."""
-        return np.array([NAMES[self.name], self.gate, self.bound, self.prefix, self.queue, self.memory])
-
-
-def parse_rule(text: str) -> Rule:
-    """A rule from `NAME:key=value,key=value`.
-
-    Raises:
-        UserError: an unknown name or parameter, or an impossible value.
-    """
-    name, _, parameters = text.partition(":")
-    if name not in NAMES:
-        raise choice_error("rule", name, NAMES)
-    pairs = [part.partition("=") for part in parameters.split(",") if part]
-    if bad := [key for key, sign, _ in pairs if not sign or key == "name"]:
-        raise UserError(f"rule {text!r}: {bad[0]!r} must be key=value; valid: {', '.join([*Rule.model_fields][1:])}")
-    return build_model(Rule, {"name": name} | {key: value for key, _, value in pairs}, f"rule {text!r}")
+"""The rules of `rllib_scale.config.schedulers.FLEET_RULES`."""
+VALUES = ("gate", "bound", "prefix", "queue", "memory", "answer", "overflow")
+"""Parameters as compiled code takes them, behind the kind."""
 
 
 @rare
@@ -114,7 +71,29 @@ def _score(fleet, index, replica, rule, time, most, least):  # type: ignore[no-u
         spread = (load - least) / (most - least) if most > least else 0.0
         hit = found(fleet, call, replica) / call.prompt
         return -(rule[3] * hit + rule[4] * (1.0 - spread) + rule[5] * (1.0 - memory_now(here, time)))
+    if kind == MARGINAL:
+        return _marginal_s(fleet, call, here, replica, rule)
     return float(load)
+
+
+@rare
+def _marginal_s(fleet, call, here, replica, rule):  # type: ignore[no-untyped-def]
+    """Seconds that a call costs all calls of a replica, its own included, as `adaptive-price` counts them.
+
+    Its own: the prefill before it, its prefill, and its answer at the steps that the batch then takes. Of each call
+    that decodes there: this prefill, and longer steps while the answer lasts. Of others: the contexts of active
+    sessions that it makes the memory lose are computed again when they return.
+    """
+    hit = found(fleet, call, replica)
+    new, answer_tokens = call.target - hit, rule[6]
+    new_s = here.prefill_s * new + here.attention_s * new * (hit + new / 2)
+    longer_s = here.call_s + here.context_s * call.prompt
+    step_s = here.step_s + here.call_s * here.decoding + here.context_s * here.context + longer_s
+    cost_s = here.prefill_s * here.backlog + new_s + answer_tokens * step_s
+    cost_s += here.decoding * (new_s + answer_tokens * longer_s)
+    added = 0 if fleet.agents[call.session, call.agent].active == replica else call.prompt
+    lost = max(0.0, here.active + added - here.kv_tokens)
+    return cost_s + rule[7] * lost * (here.prefill_s + here.attention_s * call.prompt / 2)
 
 
 @rare
@@ -163,20 +142,26 @@ def choose(fleet, index, rule, rng):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def play(fleet, until_s, rule, rng, ended):  # type: ignore[no-untyped-def]
-    """Play under a rule until a time: DONE or FULL."""
+def play(fleet, index, until_s, rule, rng, ended):  # type: ignore[no-untyped-def]
+    """Play under a rule until a time: DONE or FULL. `index`: the call that is offered already, or NONE."""
     while True:
+        if index >= 0:
+            replica = choose(fleet, index, rule, rng)
+            fleet.now[0].decisions += 1
+            fleet.now[0].passed += replica == NONE
+            answer(fleet, index, replica)
         index = next_offer(fleet, until_s, ended)
         if index < 0:
             return index
-        answer(fleet, index, choose(fleet, index, rule, rng))
 
 
-def run(fleet: Fleet, until_s: float, rule: Rule, rng: NDArray[np.uint64], parts: list[NDArray[Any]]) -> Fleet:
-    """Play until a time, and append the records of completed calls to `parts`."""
-    ended, values = np.zeros(fleet.batch.shape[1], np.int64), rule.values()
+def run(
+    fleet: Fleet, until_s: float, values: NDArray[np.float64], rng: NDArray[np.uint64], parts: list[NDArray[Any]]
+) -> Fleet:
+    """Play one fleet under a rule, its kind and VALUES, and append the records of completed calls to `parts`."""
+    ended = np.zeros(fleet.batch.shape[1], np.int64)
     while True:
-        state = play(fleet, until_s, values, rng, ended)
+        state = play(fleet, NONE, until_s, values, rng, ended)
         parts.append(fleet.records[: fleet.now[0]["records"]].copy())
         fleet.now["records"] = 0
         if state != FULL:

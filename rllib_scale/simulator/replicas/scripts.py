@@ -4,29 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from pydantic import Field
 
-from rllib_scale.config.base import Model, NonNegative
+from rllib_scale.config.replicas import ServiceConfig
 from rllib_scale.errors import UserError
 from rllib_scale.simulator.replicas.state import NONE, TASK
 from rllib_scale.workloads.formats.base import Progress
 from rllib_scale.workloads.formats.kv_cache_tester import recorded
 from rllib_scale.workloads.formats.sessions import Agent, Call
+from rllib_scale.workloads.traces import trained_on
 
 MOST_TOKENS = 150_000
 """Context at which a drawn session ends."""
-
-
-class Caps(Model):
-    """Longest gaps of a script."""
-
-    tool_gap_cap_s: NonNegative = Field(default=600.0, description="after a call that asked for a tool")
-    think_gap_cap_s: NonNegative = Field(default=120.0, description="in which a person thinks")
 
 
 @dataclass(frozen=True)
@@ -110,7 +104,27 @@ def drawn_scripts(count: int = 200, seed: int = 0) -> Scripts:
     return joined(scripts)
 
 
-def read_scripts(sources: Sequence[Path], caps: Caps | None = None, progress: Progress | None = None) -> Scripts:
+@lru_cache(maxsize=8)
+def scripts_of(service: ServiceConfig) -> Scripts:
+    """The scripts of a problem's sessions: of its trace the part that is asked for, or drawn ones.
+
+    Raises:
+        UserError: as `read_scripts`; or no session is in that part.
+    """
+    if (path := service.path) is None:
+        return drawn_scripts()
+    scripts = read_scripts([path], service)
+    if service.part in (None, "all"):
+        return scripts
+    chosen = np.flatnonzero(trained_on(np.arange(len(scripts)), service.split) == (service.part == "train"))
+    if not len(chosen):
+        raise UserError(f"service.part {service.part}: no session; change service.split.train_share or split.seed")
+    return scripts.part(chosen)
+
+
+def read_scripts(
+    sources: Sequence[Path], service: ServiceConfig | None = None, progress: Progress | None = None
+) -> Scripts:
     """Scripts of sessions as kv-cache-tester publishes them.
 
     An agent's calls share its context; those with the same tools and system prompt share that prefix. The last of each
@@ -122,14 +136,14 @@ def read_scripts(sources: Sequence[Path], caps: Caps | None = None, progress: Pr
     scripts: list[tuple[NDArray[Any], list[list[int]]]] = []
     prefixes: dict[Any, int] = {}
     for calls, agents in recorded(sources, progress or Progress()):
-        scripts.append(_script(calls, agents, prefixes, caps or Caps()))
+        scripts.append(_script(calls, agents, prefixes, service or ServiceConfig()))
     if not scripts:
         raise UserError(f"{', '.join(map(str, sources))}: no session with calls")
     return joined(scripts)
 
 
 def _script(
-    calls: list[Call], agents: list[Agent], prefixes: dict[Any, int], caps: Caps
+    calls: list[Call], agents: list[Agent], prefixes: dict[Any, int], service: ServiceConfig
 ) -> tuple[NDArray[Any], list[list[int]]]:
     agent_of = [number for number, agent in enumerate(agents) for _ in agent.calls]
     order = sorted(range(len(calls)), key=lambda task: (calls[task].start_s, task))
@@ -140,7 +154,7 @@ def _script(
         call, agent = calls[task], agents[agent_of[task]]
         recorded_s = max((calls[need].end_s for need in call.needs), default=calls[order[0]].start_s)
         thought = bool(call.needs) and call.turn > max(calls[need].turn for need in call.needs)
-        gap_s = min(call.start_s - recorded_s, caps.think_gap_cap_s if thought else caps.tool_gap_cap_s)
+        gap_s = min(call.start_s - recorded_s, service.think_gap_cap_s if thought else service.tool_gap_cap_s)
         start_s[task] = max((end_s[need] for need in call.needs), default=0.0) + gap_s
         end_s[task] = start_s[task] + call.end_s - call.start_s
         row["prompt"], row["output"] = max(1, call.input_tokens), max(1, call.output_tokens)

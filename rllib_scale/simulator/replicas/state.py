@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rllib_scale.simulator.replicas.presets import Replica
+from rllib_scale.config.replicas import Replica
 
 NONE = -1
 IDLE, READY, RUNNING = range(3)
@@ -108,6 +108,9 @@ FLEET = np.dtype(
         ("cursor", _I),  # the next of them
         ("next_start", _I),  # in `starts`
         ("records", _I),
+        ("decisions", _I),
+        ("passed", _I),  # of them, those that held a call
+        ("no_fit", _I),  # of them, those that named a replica too small for the call
         ("open_calls", _I),
         ("closed_loop", _I),
         ("live", _I),

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from rllib_scale.config.replicas import Replica
 from rllib_scale.simulator.replicas.loop import DONE, advance, send
-from rllib_scale.simulator.replicas.presets import Replica
 from rllib_scale.simulator.replicas.scripts import Scripts, joined
 from rllib_scale.simulator.replicas.state import NONE, START, TASK, Fleet, grown, new_fleet
 

@@ -5,23 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
+from fleets import fleet, played
 
-from rllib_scale.evaluation.fleets import Played, play_fleet
+from rllib_scale.config.schedulers import FLEET_RULES
 from rllib_scale.simulator.replicas import rules
-from rllib_scale.simulator.replicas.arrivals import Load
-from rllib_scale.simulator.replicas.presets import Replica
-from rllib_scale.simulator.replicas.rules import NAMES, Rule, parse_rule
-from rllib_scale.simulator.replicas.scripts import drawn_scripts
-from rllib_scale.simulator.replicas.state import RECORD, Fleet
-
-SCRIPTS = drawn_scripts(60)
-SMALL = Replica(kv_tokens=500_000, step_s=0.04, prefill_s=1e-4)
-"""Holds about six of the sessions."""
-
-
-def played(rule: str, sessions: int = 4, replicas: int = 3, **load: float) -> Played:
-    facts = {"duration_s": 900.0, "warm_up_s": 100.0} | load
-    return play_fleet([SMALL] * replicas, SCRIPTS, Load(sessions=sessions, **facts), parse_rule(rule), seed=5)
+from rllib_scale.simulator.replicas.scripts import scripts_of
 
 
 def moves(calls: pd.DataFrame) -> float:
@@ -32,39 +20,52 @@ def moves(calls: pd.DataFrame) -> float:
 
 
 def test_rules_move_sessions_as_they_say() -> None:
-    moved = {name: moves(played(name).calls) for name in NAMES}
-    assert moved["sticky"] == 0
-    assert moved["random"] == pytest.approx(2 / 3, abs=0.15)
+    moved = {name: moves(played(name, fleet()).calls) for name in FLEET_RULES}
+    assert moved["session-affinity"] == 0
+    assert moved["random-replica"] == pytest.approx(2 / 3, abs=0.15)
     assert 0.4 < moved["least-outstanding"] < 0.9
-    assert 0.4 < moved["power-of-two"] < 0.9
+    assert 0.4 < moved["two-choices"] < 0.9
     assert 0 < moved["lmetric"] < 0.1
-    assert moved["lmetric"] < moved["weighted-scores"] < moved["prefix-affinity"] < moved["random"]
-    assert moves(played("prefix-affinity:bound=100").calls) == 0
-    assert moves(played("weighted-scores:prefix=0,memory=0").calls) > 0.4, "without the cache by load alone"
+    assert moved["lmetric"] < moved["weighted-scores"] < moved["bounded-affinity"] < moved["random-replica"]
+    assert 0 < moved["marginal-price"] < 0.1
+    assert moves(played("bounded-affinity:bound=100", fleet()).calls) == 0
+    assert moves(played("weighted-scores:prefix=0,memory=0", fleet()).calls) > 0.4, "without the cache by load alone"
+    assert moves(played("marginal-price:answer=1e9", fleet()).calls) > 0.4, "long answers: by the length of steps alone"
 
 
-def test_least_outstanding_is_even_and_power_of_two_between_it_and_random() -> None:
-    waits = {name: played(name, sessions=8).metrics["ttft_mean_s"] for name in ("random", "power-of-two", "sticky")}
-    counts = played("least-outstanding").calls["replica"].value_counts()
+def test_every_rule_has_its_code_and_its_parameters() -> None:
+    assert set(FLEET_RULES) == set(rules.KINDS)
+    named = {name for spec in FLEET_RULES.values() for name in spec.parameters.model_fields}
+    assert named == set(rules.VALUES)
+
+
+def test_least_outstanding_is_even_and_two_choices_are_between_it_and_random() -> None:
+    waits = {name: played(name, fleet(sessions=8)).metrics["ttft_mean_s"] for name in ("random-replica", "two-choices")}
+    counts = played("least-outstanding", fleet()).calls["replica"].value_counts()
     assert counts.min() > 0.8 * counts.max()
-    assert waits["power-of-two"] < waits["random"]
+    assert waits["two-choices"] < waits["random-replica"]
 
 
 def test_a_gate_keeps_the_working_set_in_the_memory_and_gains_past_the_cliff() -> None:
-    free, gated = played("lmetric", sessions=14).metrics, played("lmetric:gate=1", sessions=14).metrics
+    free, gated = (played(rule, fleet(sessions=14)).metrics for rule in ("lmetric", "lmetric:gate=1"))
     assert free["working_set"] > 1.2
     assert gated["working_set"] < 1.1
     assert gated["hit_rate"] > free["hit_rate"] + 0.3
     assert gated["output_per_gpu_hour"] > 1.3 * free["output_per_gpu_hour"]
-    assert free["held_calls"] == free["longest_hold_s"] == 0
+    assert free["held_calls"] == free["longest_hold_s"] == free["passed"] == 0
     assert gated["held_calls"] > 10
     assert gated["longest_hold_s"] > 10
-    below = played("lmetric:gate=1", sessions=2).metrics
-    assert below["held_calls"] == 0
+    assert played("lmetric:gate=1", fleet(sessions=2)).metrics["held_calls"] == 0
+
+
+def test_a_price_on_lost_contexts_keeps_more_of_them() -> None:
+    priced, free = (played(f"marginal-price:overflow={weight}", fleet(sessions=8)).metrics for weight in ("10", "0"))
+    assert priced["hit_rate"] >= free["hit_rate"]
+    assert priced != free
 
 
 def test_held_calls_count_from_the_moment_they_ask() -> None:
-    calls = played("sticky:gate=0.6", sessions=8).calls
+    calls = played("session-affinity:gate=0.6", fleet(sessions=8, end_s=2500.0)).calls
     held = calls[calls["placed_s"] > calls["asked_s"]]
     assert len(held) > 20
     assert (calls["asked_s"] <= calls["placed_s"]).all()
@@ -74,48 +75,19 @@ def test_held_calls_count_from_the_moment_they_ask() -> None:
 
 
 def test_the_integral_of_open_calls_is_the_sum_of_their_times() -> None:
-    run = played("lmetric", warm_up_s=0.0, duration_s=4000.0, sessions=1)
+    run = played("lmetric", fleet(warm_up_s=0.0, end_s=4000.0, sessions=1))
     done = (run.calls["end_s"] - run.calls["asked_s"]).sum()
-    integral = run.metrics["call_little_s"] * run.metrics["calls"]
+    integral = run.metrics["response_censored_s"] * run.metrics["completed"]
     assert integral == pytest.approx(done, rel=0.02), "but for the calls that are open at the end"
+    assert -run.metrics["episode_return"] == pytest.approx(integral)
 
 
 def test_open_loop_turns_begin_at_their_times_and_closed_loop_sessions_follow_each_other() -> None:
-    run = played("sticky", arrivals_per_s=0.002, warm_up_s=0.0, duration_s=6000.0)
+    env = fleet(arrivals_per_s=0.002, warm_up_s=0.0, end_s=6000.0)
+    run, scripts = played("session-affinity", env), scripts_of(env.service)
     firsts = run.calls.groupby("session")["asked_s"].min()
     assert len(firsts) == pytest.approx(0.002 * 3 * 6000, rel=0.5)
-    roots = SCRIPTS.tasks["release_s"][SCRIPTS.first_task[run.calls["script"]] + run.calls["call"]]
+    roots = scripts.tasks["release_s"][scripts.first_task[run.calls["script"]] + run.calls["call"]]
     starts = pd.Series(run.calls["session"]).map(firsts)
     assert (run.calls["asked_s"] >= starts + roots - 1e-6)[roots > 0].all()
-    closed = played("sticky", warm_up_s=0.0, duration_s=6000.0)
-    assert closed.calls["session"].max() > 12
-
-
-def test_tables_that_grow_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = played("lmetric:gate=1", sessions=8, arrivals_per_s=0.01)
-    made = rules.grown
-
-    def counted(fleet: Fleet) -> Fleet:
-        grows.append(1)
-        return made(fleet)
-
-    grows: list[int] = []
-    monkeypatch.setattr(rules, "grown", counted)
-    import rllib_scale.evaluation.fleets as fleets
-
-    new = fleets.new_fleet
-
-    def small(*arguments: object) -> Fleet:
-        fleet = new(*arguments)  # type: ignore[arg-type]
-        return fleet._replace(records=np.zeros(int(fleet.spare[0]) + 5, RECORD))
-
-    monkeypatch.setattr(fleets, "new_fleet", small)
-    again = played("lmetric:gate=1", sessions=8, arrivals_per_s=0.01)
-    assert len(grows) > 20
-    pd.testing.assert_frame_equal(whole.calls, again.calls)
-
-
-def test_a_rule_is_written_as_it_is_read() -> None:
-    for text in ("lmetric", "sticky:gate=0.8", "prefix-affinity:bound=2", "weighted-scores:gate=1,prefix=1,queue=0"):
-        assert str(parse_rule(text)) == text
-    assert parse_rule("lmetric:gate=1") == Rule(name="lmetric", gate=1)
+    assert played("session-affinity", fleet(warm_up_s=0.0, end_s=6000.0)).calls["session"].max() > 12

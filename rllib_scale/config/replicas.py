@@ -1,4 +1,4 @@
-"""What a replica is: the coefficients of its step, its limits, and presets of GPUs with models.
+"""Service by replicas of a language model: what a replica is, its presets, and the sessions whose calls it serves.
 
 A step takes `step_s + call_s B + context_s C + prefill_s P + attention_s Q` seconds: B calls in the step, C tokens of
 context of those that decode, P prefill tokens, and Q the sum over the prefill tokens of the tokens before each. A
@@ -23,17 +23,25 @@ from __future__ import annotations
 
 from pathlib import Path
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 from pydantic import Field
 
 from rllib_scale.config.base import Count, Model, NonNegative, Positive
-from rllib_scale.config.yaml_files import build_model, parse_yaml, read_text
+from rllib_scale.config.pinned import check_unchanged, split
+from rllib_scale.config.workload import Part, SplitConfig
 from rllib_scale.errors import choice_error
+
+GPU_NAMES, MODEL_NAMES = ("l40s", "a100", "h100", "4xh100", "rtxpro6000"), ("8b", "30b-a3b", "70b")
 
 
 class Replica(Model):
-    """Coefficients and limits of a replica. The defaults are the pod of two H100 with Qwen3-Coder-30B-A3B in 8 bit."""
+    """Coefficients and limits of a replica. The defaults are the pod of two H100 with Qwen3-Coder-30B-A3B in 8 bit.
+
+    In YAML also the name of a preset, `h100/8b`, which stands for its coefficients.
+    """
+
+    texts: ClassVar = (*(f"{gpu}/{model}" for gpu in GPU_NAMES for model in MODEL_NAMES), "2xh100/30b-a3b")
 
     step_s: Positive = Field(default=8e-3, description="any step")
     call_s: NonNegative = Field(default=3e-5, description="each call in a step; a fit cannot tell it from the others")
@@ -49,6 +57,15 @@ class Replica(Model):
     )
     gpus: Count = Field(default=1, description="GPUs of a replica")
     sources: str = Field(default="assumed", description="where the coefficients come from")
+
+    @classmethod
+    def written_out(cls, value: Any) -> Any:
+        """The coefficients of a preset."""
+        if isinstance(value, str):
+            if value not in PRESETS:
+                raise ValueError(str(choice_error("replica", value, PRESETS)))
+            return PRESETS[value].model_dump(mode="json", exclude={"sources"})
+        return value
 
 
 class _GPU(NamedTuple):
@@ -119,14 +136,46 @@ PRESETS = MappingProxyType(
 )
 
 
-def find_replica(text: str) -> Replica:
-    """A preset by `GPU/MODEL`, or a file of `rllib-scale fit-replica`, which ends in .json.
+class ServiceConfig(Model):
+    """How servers serve. In YAML also `service: replica`.
 
-    Raises:
-        UserError: there is no such preset or file, or the file is no replica.
+    `fixed`: a task has a place and takes a time that is known when it starts. `replica`: servers are replicas of a
+    language model that batch the calls of agents' sessions and keep their contexts, see docs/replicas.md; the other
+    settings here are for it.
     """
-    if text.endswith(".json"):
-        return build_model(Replica, parse_yaml(read_text(Path(text)), text), text)
-    if text not in PRESETS:
-        raise choice_error("replica", text, PRESETS)
-    return PRESETS[text]
+
+    text_key: ClassVar = "name"
+
+    name: Literal["fixed", "replica"] = "fixed"
+    trace: str | None = Field(
+        default=None, description="recorded sessions in the format of kv-cache-tester; unset: drawn ones"
+    )
+    split: SplitConfig = SplitConfig()
+    part: Part | None = Field(
+        default=None, description="sessions to play; unset: train in a training, test in an evaluation, else all"
+    )
+    sessions: Count = Field(default=16, description="live sessions per replica, in a closed loop")
+    arrivals_per_s: Positive | None = Field(
+        default=None, description="sessions per second and replica, in an open loop; unset: a closed loop"
+    )
+    warm_up_s: NonNegative = Field(default=1800.0, description="first part of an episode, which no metric counts")
+    spread_s: NonNegative = Field(default=300.0, description="the first sessions of a closed loop begin in this time")
+    tool_gap_cap_s: NonNegative = Field(default=600.0, description="longest gap after a call that asked for a tool")
+    think_gap_cap_s: NonNegative = Field(default=120.0, description="longest gap in which a person thinks")
+    active_for_s: NonNegative = Field(
+        default=80.0, description="a session counts to the working set for so long after its last answer"
+    )
+    slo_ttft_s: Positive = Field(default=5.0, description="objective of the time to the first token")
+    slo_tpot_s: Positive = Field(default=0.1, description="objective of the time per output token after the first")
+
+    @property
+    def path(self) -> Path | None:
+        """The checked path of the recorded sessions.
+
+        Raises:
+            UserError: the file is missing or has changed.
+        """
+        if self.trace is None:
+            return None
+        place, content = split(self.trace)
+        return check_unchanged(Path(place), content, "service.trace")

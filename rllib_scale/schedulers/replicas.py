@@ -1,0 +1,44 @@
+"""Rules for replicas of a language model, as they are used in the field; compiled code of the simulator has them.
+
+Among the replicas that the gate leaves open, the rule chooses; where there is none, the call is held.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+
+from rllib_scale.config.schedulers import FLEET_RULES
+from rllib_scale.schedulers.base import BasePolicy
+from rllib_scale.simulator.replicas.rules import KINDS, VALUES
+
+
+class FleetRule(BasePolicy):
+    """A rule that decides in compiled code, from one call to the next."""
+
+    sees: Literal["tasks", "workflows"] = "tasks"
+
+    @property
+    def values(self) -> np.ndarray:
+        """Its kind, and its parameters in the order of VALUES."""
+        return np.array([KINDS[type(self).name], *(getattr(self.parameters, name, 0.0) for name in VALUES)])
+
+    def advance(self, batch: Any) -> None:
+        """Decide in every fleet until its episode ends."""
+        batch.play(self.values)
+
+
+_DESCRIPTIONS = {
+    "random-replica": "any replica",
+    "least-outstanding": "the replica with the fewest calls",
+    "two-choices": "of two at random the one with fewer calls",
+    "session-affinity": "where the session was, else the replica with the fewest calls",
+    "bounded-affinity": "where the session was unless that has bound times the mean load, else the fewest calls",
+    "lmetric": "least new prefill tokens times batch (LMetric)",
+    "weighted-scores": "greatest weighted sum of cache hit, queue and free memory (llm-d)",
+    "marginal-price": "least seconds that the call costs all calls: prefill, longer steps, contexts that are lost",
+}
+REPLICA_RULES: dict[str, type[BasePolicy]] = {
+    name: type("FleetRule", (FleetRule,), {"name": name, "description": _DESCRIPTIONS[name]}) for name in FLEET_RULES
+}

@@ -1,0 +1,84 @@
+"""The entry point of `ReplicaEngine`: fleets are answered and run to their next decisions in one compiled call."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from rllib_scale.compiled import compiled
+from rllib_scale.simulator.handles import arrays_from, handles_of
+from rllib_scale.simulator.replicas import state as layout
+from rllib_scale.simulator.replicas.features import write_features
+from rllib_scale.simulator.replicas.loop import answer, fits, next_offer
+from rllib_scale.simulator.replicas.state import NONE, Fleet
+
+_I, _F = np.dtype(np.int64), np.dtype(np.float64)
+FLEET_ARRAYS: dict[str, tuple[np.dtype[Any], int]] = {
+    "now": (layout.FLEET, 1),
+    "replicas": (layout.REPLICA, 1),
+    "batch": (_I, 2),
+    "prefixes": (layout.PREFIX, 2),
+    "calls": (layout.CALL, 1),
+    "kept": (layout.KEPT, 1),
+    "sessions": (layout.SESSION, 1),
+    "needs": (_I, 2),
+    "agents": (layout.AGENT, 2),
+    "tasks": (layout.TASK, 1),
+    "first_task": (_I, 1),
+    "successors": (_I, 1),
+    "starts": (layout.START, 1),
+    "event_s": (_F, 1),
+    "event": (_I, 2),
+    "due": (_F, 1),
+    "records": (layout.RECORD, 1),
+    "spare": (_I, 1),
+}
+"""Type and dimensions of each array, in the order of Fleet."""
+fleet_of = arrays_from(Fleet, FLEET_ARRAYS, 0)
+UNANSWERED = -1
+
+
+def fleet_handles(fleet: Fleet) -> np.ndarray:
+    """(A, 4) int64: address and shape of each array; see `rllib_scale.simulator.handles`."""
+    return handles_of(fleet, FLEET_ARRAYS.items())
+
+
+@compiled
+def step_batch(todo, actions, until_s, offered, ended, observation, fit, table):  # type: ignore[no-untyped-def]
+    """Answer in each fleet of `todo`, and let it run to its next decision.
+
+    Args:
+        todo: (B,) bool; False once a fleet has come to its next decision.
+        actions: (B,) the replica for the call that is offered; N holds it; UNANSWERED once it was carried out.
+        until_s: (B,) time at which a fleet stops.
+        offered: (B,) rows of the calls that are offered; DONE or FULL where a fleet stopped.
+        ended: room for the calls of a replica.
+        observation: (B, W) float32.
+        fit: (B, 1, N + 1) uint8.
+        table: (B, A, 4) as by `fleet_handles`.
+
+    Returns:
+        A fleet that has come to its time, or whose tables have to grow; -1: none has.
+    """
+    for b in range(len(todo)):
+        if not todo[b]:
+            continue
+        fleet = fleet_of(table[b])
+        if actions[b] != UNANSWERED:
+            now, replica = fleet.now[0], actions[b]
+            actions[b] = UNANSWERED
+            now.decisions += 1
+            if replica == len(fleet.replicas):
+                replica = np.int64(NONE)
+                now.passed += 1
+            elif not fits(fleet, offered[b], replica):
+                replica = np.int64(NONE)
+                now.no_fit += 1
+            answer(fleet, offered[b], replica)
+        offered[b] = next_offer(fleet, until_s[b], ended)
+        if offered[b] < 0:
+            return b
+        todo[b] = False
+        write_features(fleet, offered[b], observation[b], fit[b, 0])
+    return -1
