@@ -22,8 +22,8 @@ from rllib_scale.rl.ppo.group import group_advantages
 from rllib_scale.rl.ppo.lean_update import train_batch
 from rllib_scale.rl.ppo.loss import Outputs, Rows, Weights, ppo_loss
 
-FITS, ALL = 300, 2**20
-"""Steps of Adam that fit the critic, and decisions of an epoch that are more than any group has."""
+FITS, ALL, THINNED = 300, 2**20, 1024
+"""Steps of Adam that fit the critic, decisions that are more than any group has, and the default of `scale-any`."""
 HORIZONS_S = (5.0, 15.0, 50.0)
 start, problems = sys.argv[1], int(sys.argv[2])
 trial = TrialConfig.model_validate(
@@ -96,6 +96,13 @@ for k, horizon_s in enumerate(HORIZONS_S):
         explained = 1 - (module.critic(features) - targets).var() / targets.var()
     found = [gradient(batch, torch.from_numpy(own[k])) for (batch, _), own in zip(plain, copies, strict=True)]
     say(f"{horizon_s:g} s, copies", np.stack(found))
+    if horizon_s == HORIZONS_S[1]:
+        found = []
+        for (batch, _), own in zip(plain, copies, strict=True):
+            kept = torch.from_numpy(np.random.default_rng(1).permutation(len(own[k]))[:THINNED])
+            thinned = {name: column[kept] for name, column in batch.items()}
+            found.append(gradient(thinned, torch.from_numpy(own[k])[kept]))
+        say(f"{horizon_s:g} s, {THINNED} decisions", np.stack(found))
     found = []
     for episodes, unit in zip(groups, units, strict=True):
         batch, advantages = seen(episodes, horizon_s, lambda rows, u=unit: module.compute_values(rows) * u, 0.95)
