@@ -61,7 +61,7 @@ def start(home: Path, *arguments: object, settings: Iterable[str] = ()) -> subpr
 
 def await_that(holds: Callable[[], bool], process: subprocess.Popen[str]) -> None:
     """Wait until something holds, while the process runs."""
-    deadline = time.monotonic() + 300
+    deadline = time.monotonic() + 1800
     while not holds():
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < deadline
