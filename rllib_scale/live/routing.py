@@ -14,15 +14,16 @@ from collections import Counter, OrderedDict
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, count, islice
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from rllib_scale.config import ClusterConfig, EnvConfig, TierConfig
 from rllib_scale.config.base import Model, NonNegative, Positive
 from rllib_scale.config.schedulers import HEURISTICS, HeuristicSpec, PolicySpec, RuleSpec, parse_scheduler
 from rllib_scale.errors import UserError
+from rllib_scale.live.guard import STEPS
 from rllib_scale.live.servers import for_servers
 from rllib_scale.live.stats import LiveStats, stats_of
 from rllib_scale.loading import named_scenario, resolve
@@ -48,6 +49,14 @@ class Demand(Model):
     session: str | None = Field(default=None, description="whose calls follow each other")
 
 
+class GuardSettings(Model):
+    """The rule that takes over from the scheduler of a router, for good, and when; see `live.guard`."""
+
+    scheduler: str = Field(default="fastest-idle", description="as of the router")
+    margin: NonNegative = Field(default=0.1, description="requests may stay longer by this share than with it")
+    window: int = Field(default=1000, ge=STEPS, description="over so many requests that arrive, or that end")
+
+
 class RouterSettings(Model):
     """The `request_router_kwargs` of a deployment."""
 
@@ -65,6 +74,10 @@ class RouterSettings(Model):
     bandwidth_gb_s: Positive = Field(default=10.0, description="at which what is elsewhere is moved, or made anew")
     scenario: str = Field(default="coding-agents-0.7", description="whose communication and observation hold")
     seed: int = Field(default=0, description="of the scheduler's draws")
+    guard: Annotated[
+        GuardSettings | None,
+        BeforeValidator(lambda value: {"scheduler": value} if isinstance(value, str) else value),
+    ] = Field(default=None, description="a rule that takes over once requests stay longer than with it")
 
     @model_validator(mode="before")
     @classmethod
@@ -140,13 +153,16 @@ class Routing:
         self._numbers = count()
         self._replicas: list[Replica] = []
         self._index: dict[str, int] = {}
-        self._others: dict[str, list[_Known]] = {}  # replica -> what it runs of other handles
+        self._others: dict[str, list[_Known]] = {}  # replica -> what it runs of other handles, in the engine
+        self._taken: Mapping[str, int] = {}  # replica -> how many requests of other handles it has
         self._engine: EventEngine | None = None
         self._counted: int | None = None  # number of the first request that the policy has not seen; None: it saw none
         self._former: EventEngine | None = None  # before the replicas changed last
         self._started: list[Attempt] = []  # in this round
         self._sessions: OrderedDict[str, str] = OrderedDict()  # -> replica of the last call, the last one heard of last
         self.left: Counter[str] = Counter()  # requests that are known no more, by how they left
+        self._stayed_s = 0.0  # of these requests
+        self.guard = "none"  # of stats.GUARDS
         self._began = time.monotonic()
 
     def clock(self) -> float:
@@ -217,11 +233,16 @@ class Routing:
             del self._keys[known.number]
             self._drop(known)
             self.left[how] += 1
+            self._stayed_s += self.clock() - known.arrival_s if how != "again" else 0.0
+
+    def spent_s(self) -> float:
+        """Time that requests have been there, those under way included [s]."""
+        return self._stayed_s + sum(self.clock() - known.arrival_s for known in self._known.values())
 
     def stats(self) -> LiveStats:
         """What it is doing."""
         left = self.left
-        return stats_of(self._engine, left["answered"], left["dropped"], left["rejected"], "none")
+        return stats_of(self._engine, left["answered"], left["dropped"], left["rejected"], self.guard)
 
     def _drop(self, known: _Known) -> None:
         """The engine is told of the end of a request, if it knows it."""
@@ -232,22 +253,26 @@ class Routing:
         for attempt in engine.give_up(known.number):
             engine.stopped(attempt)
 
-    def _count_others(self, queued: Mapping[str, int]) -> None:
-        """Have the engine hold places for what replicas run beyond this handle's own requests, as long as those."""
-        own = Counter(known.replica for known in self._known.values())
-        mean = sum(known.demand.compute_gflop for known in self._known.values()) / max(1, len(self._known))
+    def _hold(self, taken: Mapping[str, int]) -> None:
+        """Have the engine hold places for so many requests of others on each replica, as long as this handle's own."""
+        self._taken = taken
         for name, others in self._others.items():
-            extra = max(0, queued.get(name, 0) - own[name])
-            while len(others) > extra:
+            while len(others) > taken.get(name, 0):
                 self._drop(others.pop())
-            while len(others) < extra:
+            while len(others) < taken.get(name, 0) and self._has_place(name):
+                mean = sum(known.demand.compute_gflop for known in self._known.values()) / max(1, len(self._known))
                 demand, now = Demand(compute_gflop=mean or 1.0), self.clock()
                 others.append(_Known(next(self._numbers), demand, now, None, 0.0, name, now))
                 self._enter(others[-1])
 
+    def _has_place(self, name: str) -> bool:
+        at = self._index[name]
+        running = 0 if self._engine is None else sum(each.server == at for each in self._engine.attempts.values())
+        return running < self._replicas[at].max_concurrent
+
     def others_on(self) -> set[str]:
-        """Replicas that are held to run requests of other handles."""
-        return {name for name, others in self._others.items() if others}
+        """Replicas that run requests of other handles, as far as is known."""
+        return {name for name in self._index if self._taken.get(name, 0) > 0}
 
     def too_large(self) -> list[tuple[Hashable, UserError]]:
         """Forget the waiting requests that no replica of the last round could hold; returns what is wrong with each."""
@@ -271,14 +296,19 @@ class Routing:
         Raises:
             UserError: it cannot decide for such replicas.
         """
-        if list(replicas) != self._replicas:
-            self._begin_anew(list(replicas))
+        own = Counter(known.replica for known in self._known.values())
+        return self._decide(list(replicas), {name: max(0, count - own[name]) for name, count in queued.items()})
+
+    def _decide(self, replicas: list[Replica], taken: Mapping[str, int]) -> list[tuple[Hashable, str]]:
+        """See `round`; `taken`: how many requests of others each replica has."""
+        if replicas != self._replicas:
+            self._begin_anew(replicas)
         engine = self._engine
         if engine is None:
             return []
         now = self.clock()
         engine.advance(now)
-        self._count_others(queued)
+        self._hold(taken)
         self._started.clear()
         if engine.num_waiting:
             asks = iter([True])
@@ -304,19 +334,7 @@ class Routing:
         self._engine = None
         if not replicas:
             return
-        tiers = tuple(
-            TierConfig(
-                name=f"replica{at}",
-                count=1,
-                max_concurrent=replica.max_concurrent,
-                compute_gflops=replica.compute_gflops,
-                memory_gb=replica.memory_gb,
-                slowdown=self.settings.slowdown,
-            )
-            for at, replica in enumerate(replicas)
-        )
-        cluster = ClusterConfig(tiers=tiers, bandwidth_gb_s=self.settings.bandwidth_gb_s)
-        env = self._policy.problem(for_servers(self._base, cluster))
+        env = self._problem()
         seeds = [(self.settings.seed, 0)]
         if self._counted is None:
             self._policy.reset(seeds)
@@ -333,6 +351,22 @@ class Routing:
         self._engine.advance(self.clock())
         if self._former is not None:
             self._engine.go_on_counting(self._former)
+
+    def _problem(self) -> EnvConfig:
+        """The replicas as a problem that the policy plays."""
+        tiers = tuple(
+            TierConfig(
+                name=f"replica{at}",
+                count=1,
+                max_concurrent=replica.max_concurrent,
+                compute_gflops=replica.compute_gflops,
+                memory_gb=replica.memory_gb,
+                slowdown=self.settings.slowdown,
+            )
+            for at, replica in enumerate(self._replicas)
+        )
+        cluster = ClusterConfig(tiers=tiers, bandwidth_gb_s=self.settings.bandwidth_gb_s)
+        return self._policy.problem(for_servers(self._base, cluster))
 
     def _enter(self, known: _Known) -> None:
         """Have the engine know a request: as a workflow of one task, behind the call before, where that is known.

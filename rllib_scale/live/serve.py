@@ -22,7 +22,8 @@ from ray.serve.request_router import PendingRequest, ReplicaID, RequestRouter, R
 
 from rllib_scale.config.yaml_files import build_model
 from rllib_scale.errors import UserError
-from rllib_scale.live.routing import Demand, Replica, RouterSettings, Routing
+from rllib_scale.live.guarded_routing import GuardedRouting
+from rllib_scale.live.routing import Demand, Replica, RouterSettings
 from rllib_scale.live.stats import Exporter, LiveStats, remember, remembered, total
 
 LOOK_AGAIN_S = 0.1
@@ -43,7 +44,7 @@ def router_config(scheduler: str = "sticky", **settings: Any) -> RequestRouterCo
     """
     kwargs = {"scheduler": scheduler, **settings}
     checked = _settings(kwargs)
-    Routing(checked)
+    GuardedRouting(checked)
     _demand_of(checked)
     return RequestRouterConfig(request_router_class="rllib_scale.live.serve:PolicyRouter", request_router_kwargs=kwargs)
 
@@ -67,7 +68,7 @@ class PolicyRouter(RequestRouter):
         try:
             self._settings = _settings(kwargs)
             self._demand = _demand_of(self._settings)
-            self._routing = Routing(self._settings)
+            self._routing = GuardedRouting(self._settings)
             name = _name_of(self._deployment_id.app_name, self._deployment_id.name)
             self._exporter = Exporter(name)
             remember(name, self._routing)

@@ -50,6 +50,17 @@ class NamesNoTask(Dispatcher):
         return np.array([[0, 99, 0]])
 
 
+class OnlySlowest(Dispatcher):
+    """One task after another on the slowest server."""
+
+    name, sees = "only-slowest", "tasks"
+
+    def dispatch(self, snapshot: Snapshot) -> np.ndarray:
+        at = int(np.argmin(snapshot.capacity_gflops))
+        free = int(snapshot.max_concurrent[at] - snapshot.num_running[at])
+        return np.array([(row["workflow"], row["task"], at) for row in snapshot.ready[:free]], dtype=np.int64)
+
+
 def resident_mb() -> float:
     """Memory of this process."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6

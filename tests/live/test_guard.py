@@ -14,7 +14,7 @@ import pytest
 import ray
 from click.testing import CliRunner
 
-from live.problems import problem, task, work
+from live.problems import OnlySlowest, problem, task, work
 from live.virtual import VirtualBackend
 from local_ray import LOCAL_RAY
 from rllib_scale import live
@@ -24,12 +24,10 @@ from rllib_scale.errors import UserError
 from rllib_scale.evaluation.workflows import completions_s
 from rllib_scale.live.guard import Guard, _Shadow, play_guarded
 from rllib_scale.observation.policy import Policy
-from rllib_scale.observation.snapshot import Snapshot
 from rllib_scale.observation.view import View
 from rllib_scale.policies.make import make_policy
 from rllib_scale.schedulers.adaptive_price import AdaptivePrice
 from rllib_scale.schedulers.context import LOAD_UNIT, PRIOR_LOAD
-from rllib_scale.schedulers.dispatcher import Dispatcher
 from rllib_scale.simulator.event_engine import Attempt
 from rllib_scale.workloads.generators import generate
 from rllib_scale.workloads.model import Workload
@@ -41,17 +39,6 @@ TWO = (
     TierConfig(name="slow", count=1, compute_gflops=1.0, memory_gb=80.0),
     TierConfig(name="fast", count=2, compute_gflops=8.0, memory_gb=80.0),
 )
-
-
-class OnlySlowest(Dispatcher):
-    """One task after another on the slowest server."""
-
-    name, sees = "only-slowest", "tasks"
-
-    def dispatch(self, snapshot: Snapshot) -> np.ndarray:
-        at = int(np.argmin(snapshot.capacity_gflops))
-        free = int(snapshot.max_concurrent[at] - snapshot.num_running[at])
-        return np.array([(row["workflow"], row["task"], at) for row in snapshot.ready[:free]], dtype=np.int64)
 
 
 def stays(backend: VirtualBackend, workload: Workload) -> np.ndarray:
@@ -82,7 +69,7 @@ def test_a_policy_that_uses_only_the_slowest_server_is_replaced_on_ray(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By the command: until it is replaced all tasks are on the slow server, later also on the fast one."""
-    (tmp_path / "mine.py").write_text("from live.test_guard import OnlySlowest\n")
+    (tmp_path / "mine.py").write_text("from live.problems import OnlySlowest\n")
     monkeypatch.syspath_prepend(tmp_path)
     work(*((2.0 * k, [task(8.0)], []) for k in range(60))).save(tmp_path / "w.json")
     tiers = ", ".join(f"{{name: {t.name}, count: 1, compute_gflops: {t.compute_gflops}, memory_gb: 80}}" for t in TWO)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import gc
+import heapq
+import re
 from itertools import count
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 pytest.importorskip("ray.serve", exc_type=ImportError)
@@ -15,6 +18,7 @@ from live.problems import resident_mb
 from networks.observations import random_network
 from rllib_scale.config import TrialConfig
 from rllib_scale.errors import UserError
+from rllib_scale.live.guarded_routing import GuardedRouting
 from rllib_scale.live.routing import Demand, Replica, RouterSettings, Routing
 from rllib_scale.live.serve import router_config
 from rllib_scale.policies.policy import save_policy
@@ -229,6 +233,81 @@ def test_a_user_defined_scheduler_that_names_no_request_is_named() -> None:
         one.round(TWO, {})
 
 
+def served(one: Routing, replicas: list[Replica], load: float, until: float, joins_s: float = 1e9) -> list[float]:
+    """The stay of each request of 1 s in virtual time [s]; one in 20 takes three times as long, one is cancelled.
+
+    From `joins_s` on there is another replica, and another handle takes a place of the first one.
+    """
+    rng, now, stays = np.random.default_rng(0), 0.0, {}
+    one.clock = lambda: now  # type: ignore[method-assign]
+    times = np.cumsum(rng.exponential(1 / load / len(replicas), 10_000))
+    events = [(at, "arrive", key) for key, at in enumerate(times[times < until].tolist())]
+    lasts = np.where(rng.random(len(events)) < 0.05, 3.0, 1.0)
+    heapq.heapify(events)
+    while events:
+        now, what, key = heapq.heappop(events)
+        if what == "arrive":
+            one.arrive(key, Demand(moved_gb=0.0, session=str(key % 50)), now)
+            stays[key] = -now
+        else:
+            one.leave(key)
+            stays[key] += now
+        if key % 50 == 49 and one.replica_of(key) is None and what == "arrive":
+            one.leave(key, "dropped")
+            del stays[key]
+        late = now >= joins_s
+        there = [*replicas, Replica("late", 1, 1.0, 16.0)] if late else replicas
+        queued = {replicas[0].name: 1 + sum(one.replica_of(k) == replicas[0].name for k in stays)} if late else {}
+        for started, replica in one.round(there, queued):
+            one.ran(str(int(str(started)) % 50), replica)
+            heapq.heappush(events, (now + float(lasts[int(str(started))]), "end", int(str(started))))
+    return list(stays.values())
+
+
+def guarding(scheduler: str, guard: dict[str, Any]) -> tuple[GuardedRouting, list[str]]:
+    said: list[str] = []
+    return GuardedRouting(RouterSettings(scheduler=scheduler, guard=guard), said.append), said
+
+
+FOUR = [Replica("a", 2, 1.0, 16.0), *(Replica(name, 1, 1.0, 16.0) for name in "bcd")]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rule", ["least-loaded", "adaptive-price"])
+def test_the_guard_of_a_router_takes_over_from_a_bad_scheduler(rule: str) -> None:
+    """What comes later is as with the rule alone, or nearly: requests under way are not moved."""
+    one, said = guarding("live.problems:OnlySlowest", {"scheduler": rule, "window": 20})
+    stays = served(one, FOUR, 0.2, 1000.0)
+    alone = served(routing(rule), FOUR, 0.2, 1000.0)
+    assert one.stats().guard == "took over"
+    assert len(said) == 1
+    assert re.fullmatch(rf"{rule} takes over from .* after [0-9.]+ s: 20 requests stayed [0-9.]+ times as .*", said[0])
+    half = len(alone) // 2
+    assert np.mean(stays[half:]) == pytest.approx(np.mean(alone[half:]), rel=0.05)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("load", [0.3, 0.8])
+def test_the_guard_of_a_router_leaves_a_good_scheduler_alone(load: float) -> None:
+    """Requests are cancelled, replicas come, and other handles take places: all of it in the shadow, too.
+
+    Stays of a few dozen requests differ by chance between two rules that are equally good.
+    """
+    for scheduler, rule in (("least-loaded", "fastest-idle"), ("fastest-idle", "least-loaded"), ("sticky", "sticky")):
+        one, said = guarding(scheduler, {"scheduler": rule})
+        served(one, FOUR, load, 1500.0, joins_s=500.0)
+        assert (one.stats().guard, said) == ("watching", []), scheduler
+
+
+@pytest.mark.slow
+def test_the_shadow_of_a_router_with_the_same_rule_stays_as_long() -> None:
+    """It knows how long each request really took."""
+    one, _ = guarding("fastest-idle", {"scheduler": "fastest-idle", "window": 50})
+    served(one, FOUR, 0.8, 2000.0)
+    assert one._shadow is not None
+    assert one._shadow.comparison.ratio == pytest.approx(1.0, abs=0.03)
+
+
 @pytest.mark.slow
 def test_200_000_requests_take_no_more_memory_than_20_000() -> None:
     """Decided on one after another, as in a handle of Serve; calls of 1,000 sessions."""
@@ -281,6 +360,9 @@ def test_what_cannot_be_is_refused_before_a_deployment(tmp_path: Path) -> None:
         ({"scheduler": "sticky", "demand": "no_such_module:f"}, "must be module:function"),
         ({"scheduler": "sticky", "demand": {"compute_gflop": -1}}, "compute_gflop"),
         ({"scheduler": "/no/such/folder"}, "/no/such/folder"),
+        ({"guard": "heft"}, "heft: plans ahead"),
+        ({"guard": {"window": 3}}, "guard.window"),
+        ({"guard": {"margins": 3}}, "guard.margins"),
         ({"scheduler": str(tmp_path / "mlp")}, "trained at 16 servers and knows no other number"),
     ]
     for settings, message in refused:

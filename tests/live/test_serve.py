@@ -76,6 +76,21 @@ def test_sticky_keeps_a_session_on_its_replica() -> None:
     serve.delete("sticky")
 
 
+def test_a_guard_takes_over_from_a_router_that_uses_one_replica_of_two() -> None:
+    guard = {"scheduler": "least-loaded", "window": 10}
+    config = router_config("live.problems:OnlySlowest", demand={"compute_gflop": 0.1}, guard=guard)
+    handle, used = deployed("guarded", config), []
+    for _ in range(20):
+        used.append({reply.result() for reply in [handle.remote(0.05) for _ in range(4)]})
+        if len(used[-1]) == 2:
+            break
+    assert len(used[0]) == 1
+    assert len(used[-1]) == 2
+    assert router_stats(handle).guard == "took over"
+    assert "rllib_scale_guard{" in shown_by_ray()
+    serve.delete("guarded")
+
+
 def test_whatever_is_wrong_each_request_is_told() -> None:
     """Named as a string nothing is checked before, and no replica may be large enough: no request waits for ever."""
     handle = deployed("large", router_config("sticky", memory_gb=16.0, demand={"memory_gb": 17.0}), replicas=1)
