@@ -12,7 +12,7 @@ from pygments.lexers.special import TextLexer
 from sphinx.application import Sphinx
 
 from rllib_scale import __version__
-from rllib_scale.envs.scheduling import RoundsEnv, SchedulingEnv
+from rllib_scale.envs.scheduling import CandidatesEnv, SchedulingEnv
 from rllib_scale.results.columns import (
     EPISODE_COLUMNS,
     FEATURE_COLUMNS,
@@ -147,7 +147,7 @@ def add_contents(app: Sphinx, name: str, source: list[str]) -> None:
                 (f"\n## {title}\n", "| column | type | meaning [unit] |", "|---|---|---|", *rows, "")
             )
     if name == "docs/api/envs":
-        for environment in (SchedulingEnv, RoundsEnv):
+        for environment in (SchedulingEnv, CandidatesEnv):
             described = str(inspect.getdoc(environment)).replace("\n## ", "\n### ")
             source[0] += f"\n## `{environment.__name__}`\n\n{described}\n"
 

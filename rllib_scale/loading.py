@@ -209,13 +209,13 @@ def _table(value: str, folders: Folders) -> str:
 
 
 def _policy(spec: PolicySpec, folders: Folders) -> PolicySpec:
-    if zoo.is_named(spec.place):  # by name, as the package may lie elsewhere on another node
-        return PolicySpec(spec.place, digest_of(zoo.folder_of(spec.place) / "policy.json"))
-    place = spec.place if spec.place.endswith(".json") else f"{spec.place}/policy.json"
+    if zoo.is_named(spec.location):  # by name, as the package may lie elsewhere on another node
+        return PolicySpec(spec.location, digest_of(zoo.folder_of(spec.location) / "policy.json"))
+    path = spec.location if spec.location.endswith(".json") else f"{spec.location}/policy.json"
     try:
-        return PolicySpec(*_file(place, folders).split(DIGEST_SEPARATOR))
+        return PolicySpec(*_file(path, folders).split(DIGEST_SEPARATOR))
     except UserError as error:
-        raise UserError(f"policy {spec.place!r}: {error}") from None
+        raise UserError(f"policy {spec.location!r}: {error}") from None
 
 
 def _code(kind: plugins.Kind) -> Callable[[str, Folders], str]:

@@ -260,21 +260,23 @@ class PolicySpec:
     """An exported policy: `zoo:NAME`, or a folder, whose path has a slash.
 
     Attributes:
-        place: as written; once resolved `zoo:NAME`, or the absolute path of its policy.json.
+        location: as written; once resolved `zoo:NAME`, or the absolute path of its policy.json.
         content: digest of policy.json, which holds the digest of the weights; empty before it is resolved.
     """
 
-    place: str
+    location: str
     content: str = ""
 
     def __str__(self) -> str:
-        return self.place + (DIGEST_SEPARATOR + self.content if self.content else "")
+        return self.location + (DIGEST_SEPARATOR + self.content if self.content else "")
 
     @property
     def label(self) -> str:
         """Its name in tables: `zoo:NAME`, or the name of the folder."""
-        path = Path(self.place)
-        return self.place if zoo.is_named(self.place) else path.parent.name if path.suffix == ".json" else path.name
+        if zoo.is_named(self.location):
+            return self.location
+        path = Path(self.location)
+        return path.parent.name if path.suffix == ".json" else path.name
 
     def folder(self, key: str) -> Path:
         """Its folder; `key` is its key in the config.
@@ -282,7 +284,7 @@ class PolicySpec:
         Raises:
             UserError: the policy is missing or has changed since it was resolved.
         """
-        path = zoo.folder_of(self.place) if zoo.is_named(self.place) else Path(self.place)
+        path = zoo.folder_of(self.location) if zoo.is_named(self.location) else Path(self.location)
         path = path if path.suffix == ".json" else path / "policy.json"
         return check_unchanged(path, self.content, key).parent if self.content else path.parent
 
@@ -299,15 +301,15 @@ def parse_scheduler(text: str) -> SchedulerSpec:
     >>> parse_scheduler("my_package.rules:Greedy:waiting=2")
     PluginSpec(name='my_package.rules:Greedy', arguments='waiting=2', source='')
     >>> parse_scheduler("zoo:scale"), parse_scheduler("out/scale")
-    (PolicySpec(place='zoo:scale', content=''), PolicySpec(place='out/scale', content=''))
+    (PolicySpec(location='zoo:scale', content=''), PolicySpec(location='out/scale', content=''))
 
     Raises:
         UserError: a rule has no such parameter, or the value is not valid.
     """
     first, _, rest = text.partition(":")
     if zoo.is_named(text) or "/" in first:
-        place, _, content = text.partition(DIGEST_SEPARATOR)
-        return PolicySpec(place, content)
+        location, _, content = text.partition(DIGEST_SEPARATOR)
+        return PolicySpec(location, content)
     if (known := ALL_RULES.get(first)) is not None:
         given = rest if ":" in text else None
         return RuleSpec(first, parse_parameters(known.parameters, given, text))

@@ -90,7 +90,7 @@ class TraceConfig(Model):
     )
 
     @property
-    def place(self) -> str:
+    def location(self) -> str:
         """The path of the file, for messages."""
         return split(self.file)[0]
 

@@ -14,8 +14,8 @@ from rllib_scale.config import EnvConfig
 from rllib_scale.envs.spaces import (
     MAX_SEED,
     RENDER_MODES,
+    CandidatesForm,
     FlatForm,
-    RoundsForm,
     check_index,
     check_render_mode,
     read_options,
@@ -181,8 +181,8 @@ class SchedulingEnv(FlatForm, gymnasium.Env[Any, np.int64]):
         self._seed, self._episode = state["seed"], state["episode"]
 
 
-class RoundsEnv(RoundsForm, SchedulingEnv):
-    """Scheduling in rounds, `rllib_scale/SchedulingRounds-v0`.
+class CandidatesEnv(CandidatesForm, SchedulingEnv):
+    """Scheduling in rounds, `rllib_scale/SchedulingCandidates-v0`.
 
     ## Description
     The problem of `Scheduling-v0` with every kind of decision that a config may ask for (`decision`; docs/simulator.md

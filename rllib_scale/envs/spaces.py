@@ -11,7 +11,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from rllib_scale.config import EnvConfig
-from rllib_scale.envs import ENV_ID, ROUNDS_ENV_ID
+from rllib_scale.envs import CANDIDATES_ENV_ID, ENV_ID
 from rllib_scale.errors import UserError
 from rllib_scale.loading import env_from, named_scenario
 from rllib_scale.observation.replicas import features_of
@@ -46,8 +46,8 @@ class FlatForm:
         return actions
 
 
-class RoundsForm(FlatForm):
-    """How `SchedulingRounds-v0` does: several tasks, a dictionary, any answer."""
+class CandidatesForm(FlatForm):
+    """How `SchedulingCandidates-v0` does: several tasks, a dictionary, any answer."""
 
     def _spaces(self) -> tuple[spaces.Space[Any], spaces.Discrete]:
         return dict_space(self.config), spaces.Discrete(num_actions(self.config))
@@ -92,10 +92,10 @@ def observation_space(config: EnvConfig) -> spaces.Box:
     """Box (W,) float32 of the config's feature set, the paper's has 5 + 5N; one candidate.
 
     Raises:
-        UserError: the config's order is open, for which `SchedulingRounds-v0` is made.
+        UserError: the config's order is open, for which `SchedulingCandidates-v0` is made.
     """
     if config.decision.order == "open":
-        raise UserError(f"decision.order open: {ENV_ID} offers one task at a time; use {ROUNDS_ENV_ID}")
+        raise UserError(f"decision.order open: {ENV_ID} offers one task at a time; use {CANDIDATES_ENV_ID}")
     low, high = (np.concatenate(parts) for parts in _bounds(config))
     return spaces.Box(low, high, dtype=np.float32)
 
@@ -107,7 +107,7 @@ def dict_space(config: EnvConfig) -> spaces.Dict:
         UserError: servers are replicas, for which `Scheduling-v0` is made.
     """
     if config.on_replicas:
-        raise UserError(f"service replica: {ROUNDS_ENV_ID} has no rounds of it; use {ENV_ID}")
+        raise UserError(f"service replica: {CANDIDATES_ENV_ID} has no rounds of it; use {ENV_ID}")
     features, k, n = features_of(config), config.decision.offered, config.cluster.num_rows
     shapes = {"context": (-1,), "tasks": (k, features.task_dim), "servers": (n, features.server_dim)}
     boxes: dict[str, spaces.Space[Any]] = {

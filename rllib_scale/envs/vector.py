@@ -15,8 +15,8 @@ from rllib_scale.config import EnvConfig
 from rllib_scale.envs.scheduling import SchedulingEnv
 from rllib_scale.envs.spaces import (
     MAX_SEED,
+    CandidatesForm,
     FlatForm,
-    RoundsForm,
     check_index,
     check_render_mode,
     read_options,
@@ -175,5 +175,5 @@ class SchedulingVectorEnv(FlatForm, VectorEnv[Any, NDArray[np.int64], NDArray[An
         return values
 
 
-class RoundsVectorEnv(RoundsForm, SchedulingVectorEnv):
-    """B environments, each exactly a `RoundsEnv`; see `SchedulingVectorEnv`."""
+class CandidatesVectorEnv(CandidatesForm, SchedulingVectorEnv):
+    """B environments, each exactly a `CandidatesEnv`; see `SchedulingVectorEnv`."""

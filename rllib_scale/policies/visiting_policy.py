@@ -58,7 +58,7 @@ class VisitingPolicy(VisitingDispatcher):
             visits.choose(servers)
         return visits.answers()
 
-    def rows_for(self, view: View, offered: np.ndarray) -> np.ndarray:
-        """See `VisitingDispatcher.rows_for`, which hides tasks that are to be learned from."""
+    def servers_for(self, view: View, offered: np.ndarray) -> np.ndarray:
+        """See `VisitingDispatcher.servers_for`, which hides tasks that are to be learned from."""
         self.asked.learned(view)
-        return super().rows_for(view, offered)
+        return super().servers_for(view, offered)

@@ -97,6 +97,7 @@ class ExactSampling(Algorithm):
             return sample(runner), [runner.get_metrics()]
         if len(self._rounds) == ROUNDS_BETWEEN_SNAPSHOTS:
             self._take_snapshot()
+        # Samples and metrics in one call: a runner that is lost between two would be counted and not learned from.
         results = self._ask_all(lambda runner: (sample(runner), runner.get_metrics()))
         self._rounds.append((self._weights(), sample))
         return [episode for episodes, _ in results for episode in episodes], [metrics for _, metrics in results]
@@ -140,6 +141,7 @@ class ExactSampling(Algorithm):
         results: dict[int, Any] = {}
         for _ in range(MAX_REPEATS):
             missing = self._remote_runners() - set(results)
+            # Only those without a result are asked again: the others have gone on with their workloads.
             answers = self._ask(work, missing)
             # An answer from another process is of a runner that was restarted unnoticed: it began its workloads anew.
             results |= {index: result for index, process, result in answers if process == self._processes.get(index)}
@@ -181,6 +183,7 @@ class ExactSampling(Algorithm):
                     runner.set_state(weights_then)
                     sample(runner)
                 runner.set_state(weights)
+                # Repeated rounds were learned from before the loss.
                 runner.get_metrics()  # have been counted
 
         for index, process, _ in self._ask(repeat, runners):
@@ -196,6 +199,7 @@ class ExactSampling(Algorithm):
     ) -> dict[str, Any]:
         """RLlib's state; if it is to be complete, also the sampler of each remote `ArrayEnvRunner`."""
         state: dict[str, Any] = super().get_state(components, not_components=not_components, **kwargs)
+        # A snapshot is a point from which all can be repeated, so the rounds before it are not needed any more.
         if components is None:
             self._take_snapshot()
             state[COMPONENT_REMOTE_SAMPLERS] = list(self._samplers.values())

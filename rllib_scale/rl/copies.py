@@ -46,6 +46,7 @@ class CopiesRunner(ArrayEnvRunner):
             self._needs_initial_reset = False
             columns = self._played(copies, explore, random_actions)
         if self._ppo.advantage == "group":
+            # The baseline of a decision is the mean return of the copies from that time on; see group.py.
             rewards, elapsed = ([each[name] for each in columns] for name in ("reward", "elapsed"))
             # Over the mean return, and times the decisions of which each that is kept stands for an equal share: the
             # gradient is that of the mean over problems of the log of the mean response time.
@@ -70,6 +71,7 @@ class CopiesRunner(ArrayEnvRunner):
         while len(asked := copies.deciding):
             rows = copies.visits.rows[asked]
             logits = forward(rows) * sharpness
+            # log softmax, without overflow, of logits / temperature; sharpness is 1 / temperature.
             logits -= logits.max(axis=1, keepdims=True)
             logp = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
             actions = self._choose(logp, explore, random_actions, 0)
@@ -80,6 +82,7 @@ class CopiesRunner(ArrayEnvRunner):
         if not steps:
             return []
         who, *fields = (np.concatenate(parts) for parts in zip(*steps, strict=True))
+        # From the order of time to that of copies: a stable sort keeps the steps of each in order.
         ends = np.cumsum(np.bincount(who, minlength=self.num_envs))[:-1]
         by_copy = zip(*(np.split(field[np.argsort(who, kind="stable")], ends) for field in fields), strict=True)
         return [self._columns(copies, b, *own) for b, own in enumerate(by_copy)]
@@ -88,6 +91,7 @@ class CopiesRunner(ArrayEnvRunner):
         """The columns of the decisions of a group that are learned from."""
         ends = np.cumsum([len(each["reward"]) for each in columns])
         most = self._ppo.steps_per_epoch // self._ppo.groups
+        # Uniform without replacement over the decisions of the whole group, then in their order again.
         at = np.sort(self._generator.permutation(ends[-1])[:most])
         kept: list[dict[str, np.ndarray]] = []
         for each, rows in zip(columns, np.split(at, np.searchsorted(at, ends[:-1])), strict=True):
@@ -95,6 +99,7 @@ class CopiesRunner(ArrayEnvRunner):
             kept.append({name: column[rows] for name, column in each.items()})
             kept[-1]["observations"] = each["observations"][np.append(rows, -1)]
             for name in ("reward", "elapsed"):
+                # Sums from each kept decision to the next one: rewards and seconds between them stay in the return.
                 kept[-1][name] = np.add.reduceat(each[name], rows) if len(rows) else each[name][:0]
             for name in ("terminated", "truncated"):
                 kept[-1][name][-1:] = each[name][-1]
@@ -104,6 +109,7 @@ class CopiesRunner(ArrayEnvRunner):
     def _columns(
         copies: CopiesVectorEnv, b: int, rows: Any, actions: Any, logits: Any, logp: Any, earned: Any, passed: Any
     ) -> Any:
+        # What was earned since a decision is known at the next one: shifted by one, and the end gives the last.
         last, cut = np.arange(len(rows)) == len(rows) - 1, bool(copies.engine.truncated[b])
         return {
             "observations": np.concatenate([rows, rows[-1:]]),
@@ -145,5 +151,6 @@ class CopiesLearner(SchedulingLearner):
     def after_gradient_based_update(self, *, timesteps: dict[str, Any]) -> None:
         """As `SchedulingLearner`; runners get the sharpness of the next epoch with its weights."""
         super().after_gradient_based_update(timesteps=timesteps)
+        # Geometric from 1 to the final sharpness: the same factor in every epoch.
         share = min(1.0, self.epoch / self.ppo.epochs)
         self._own_module.sharpness.fill_(self.ppo.final_sharpness**share)

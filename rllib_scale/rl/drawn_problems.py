@@ -35,6 +35,7 @@ def draw_problem(problems: ProblemsConfig, env: EnvConfig, seed: int, episode: i
     if problems.family is not None:
         return padded(draw_played(problems, env, seed, episode), rows)
     words = (seed % 2**32, seed >> 32, episode % 2**32, episode >> 32)
+    # Words of 32 bits, a fixed number of each: other pairs never give the same sequence of words.
     u, v = np.random.default_rng(np.random.SeedSequence(words, spawn_key=(_PROBLEM_STREAM,))).random(2)
     return padded(problems.draw(env, u, v), rows)
 
@@ -92,6 +93,7 @@ class DrawnEngines:
 
     def _begin(self, b: int, seed: int, episode: int) -> None:
         self._playing[b] = (seed, episode)
+        # A problem of its own has another cluster: the arrays of the engine before do not fit it.
         self._engines[b] = Engine(draw_problem(self._problems, self._drawn_of, seed, episode))
         self._engines[b].reset([seed], [episode])
 

@@ -103,6 +103,7 @@ class ArrayEnvRunner(SingleAgentEnvRunner):
 
     def __init__(self, *, config: Any, **kwargs: Any) -> None:
         super().__init__(config=config, **kwargs)
+        # Apart from torch's and numpy's global generators: what else draws changes no action.
         self._generator = np.random.default_rng([config.seed or 0, self.worker_index or 0])
         self._forward: Forward | None = None
         self._version: tuple[int, ...] = ()
@@ -165,6 +166,7 @@ class ArrayEnvRunner(SingleAgentEnvRunner):
             self._ongoing = [_Ongoing() for _ in range(size)]
             self._needs_initial_reset = num_episodes is not None
         forward, split_mask = self._compiled_forward(), self.module.network.inputs.spec.split_mask
+        # Whole steps of all environments: up to B - 1 more than were asked for, as RLlib's runner does.
         target = num_timesteps if num_timesteps is not None else 0
         chunk = _Chunk(self._observation, self._awaits_reset)
         while chunk.num_valid < target or (num_episodes is not None and len(chunk.metrics) < num_episodes):
@@ -199,6 +201,7 @@ class ArrayEnvRunner(SingleAgentEnvRunner):
             return self._generator.integers(logp.shape[1], size=len(logp))
         if explore and hasattr(self.module, "epsilon"):  # its network scores servers by Q-values
             t = self.num_env_steps_sampled_lifetime + steps * max(1, self.config.num_env_runners)
+            # Epsilon-greedy: with probability epsilon any server that is open, else the one of the largest value.
             at_random = self._generator.random(len(logp)) < self.module.epsilon(t)
             # Even chances among the servers that the network's mask leaves open.
             score = np.where(logp > MASKED / 2, self._generator.random(logp.shape), -1.0)
@@ -215,6 +218,7 @@ class ArrayEnvRunner(SingleAgentEnvRunner):
             chunk: what was sampled.
             num_episodes: so many whole episodes, those that ended first, and nothing else; None: everything.
         """
+        # As RLlib's runner: the episodes that end first, those of one step in the order of environments.
         wanted = list(chunk.metrics)[:num_episodes]  # (step, environment) of each end, in the order of time
         complete: dict[tuple[int, int], SingleAgentEpisode] = {}
         pieces = []
@@ -241,6 +245,7 @@ class ArrayEnvRunner(SingleAgentEnvRunner):
     ) -> SingleAgentEpisode:
         """Steps of environment b as an episode, or a piece; `metrics` of an episode that ended."""
         ongoing, env = self._ongoing[b], self._vector_env
+        # One observation more than steps: the value of what comes next is bootstrapped from it.
         observations = columns["observations"][start : stop + 1]
         piece = {name: column[start:stop] for name, column in columns.items()}
         outputs = {

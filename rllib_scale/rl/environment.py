@@ -101,6 +101,7 @@ def training_space(config: EnvConfig) -> gymnasium.spaces.Box:
     if not config.masked:
         return space
     rows = config.cluster.num_rows
+    # The mask stands behind the observation in one row: RLlib then needs no dictionary, which it would copy.
     low, high = np.append(space.low, np.zeros(rows)), np.append(space.high, np.ones(rows))
     return gymnasium.spaces.Box(low.astype(np.float32), high.astype(np.float32), dtype=np.float32)
 
@@ -172,6 +173,7 @@ class TrainingVectorEnv(SchedulingVectorEnv):
             reward = np.where(begins, 0.0, self._own_reward(step))
         # Divided by the servers, returns are of one size at any scale, which one critic can learn.
         if self.reward_unit is not None:
+            # Episodes may be of clusters of different sizes side by side: each by its own number of servers.
             drawn = isinstance(self._engine, DrawnEngines)
             servers = self._engine.num_servers if drawn else self.config.cluster.num_servers
             reward = reward / (self.reward_unit * servers)
@@ -182,6 +184,7 @@ class TrainingVectorEnv(SchedulingVectorEnv):
 
     def _shown(self) -> np.ndarray:
         rows, engine = training_rows(self._engine), self._engine
+        # A critic values what was to come from the last row, which must show a task.
         cut = engine.done & engine.truncated
         for b in np.flatnonzero(cut).tolist():
             if not engine.waits(b) and engine.metrics(b)["decisions"] > 0:
@@ -246,6 +249,7 @@ class CopiesVectorEnv(VectorEnv[Any, Any, Any]):
 
     def begin(self, workload: Workload | None = None) -> None:
         """Begin the next group, of a given workload where there is one."""
+        # One seed and one episode for all copies: returns differ by the decisions alone, and their mean is a baseline.
         env, seeds = self.config, [self._seed] * self.num_envs
         if self.problems is not None:
             env = draw_problem(self.problems, env, self._seed, self._group)
@@ -263,6 +267,7 @@ class CopiesVectorEnv(VectorEnv[Any, Any, Any]):
 
     def step(self, actions: NDArray[np.int64]) -> StepResult:
         """Give server (G,) of each copy that decides to the task that it visits; those of the others are ignored."""
+        # Reward and time since a copy's last decision belong to that one: the sums begin anew.
         asked = self.deciding
         self.earned[asked] = self.passed[asked] = 0.0
         self.visits.choose(actions)
@@ -282,8 +287,10 @@ class CopiesVectorEnv(VectorEnv[Any, Any, Any]):
 
     def _carry_out(self) -> None:
         engine, answers = self.engine, self.visits.answers()
+        # Answers that wait (-2 - server) are the round's own: tasks that do not start go on waiting in the engine.
         going, before = ~engine.done, engine.clock.copy()
         engine.dispatch(answers[answers[:, 3] >= 0])
+        # An ended copy keeps the last reward in its array; it is counted once.
         self.earned[going] += engine.reward[going]
         self.passed += engine.clock - before
 

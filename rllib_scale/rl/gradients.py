@@ -74,6 +74,7 @@ class LeanLearner(TorchLearner):
             logger.warning("a gradient is not finite: it counts as 0")
         for optimizer in optimizers:
             if not is_finite:
+                # Adam still steps, along its moments, as under RLlib's own update: both count the same number of steps.
                 optimizer.zero_grad(set_to_none=False)
             optimizer.step()
         return fwd_out, {DEFAULT_MODULE_ID: loss.detach()}, {}
@@ -109,6 +110,7 @@ class LeanLearner(TorchLearner):
             if config.log_gradients:
                 self.metrics.log_value((module_id, f"gradients_{name}_global_norm"), norm, window=1)
             norms.append(norm)
+        # Global norm over all optimizers: the root of the sum of squares of theirs.
         self._gradient_norms.append(norms[0] if len(norms) == 1 else torch.stack(norms).norm())
         return self._gradient_norms[-1]
 

@@ -206,10 +206,12 @@ def training_row(result: dict[str, Any], epoch: int, steps_per_epoch: int) -> di
     learned = result.get("learners", {}).get(DEFAULT_MODULE_ID, {})
     totals = dict(learned.get(TOTALS, {}))
     updates = totals.pop("updates", 0)
+    # Means over the updates of the epoch; see `off_policy_learner.TOTALS`.
     learned = learned | {name: total / updates for name, total in totals.items()}
     row: dict[str, Any] = {"epoch": epoch, "env_steps": epoch * steps_per_epoch}
     for name in EPISODE_METRICS:
         ended = episodes.get(name, {})
+        # Sums and counts, as runners end different numbers of episodes: a mean of their means would weigh them wrongly.
         count = ended.get("count", 0)
         row[name] = float(ended["sum"] / count) if count > 0 else math.nan
     names = list(TRAINING_COLUMNS)

@@ -76,7 +76,7 @@ class AdaptivePrice(PricingDispatcher):
         """See `PricingDispatcher.terms`; learns from what is seen."""
         return self.learned(view)
 
-    def rows_for(self, view: View, offered: np.ndarray) -> np.ndarray:
-        """See `VisitingDispatcher.rows_for`, which hides tasks that are to be learned from."""
+    def servers_for(self, view: View, offered: np.ndarray) -> np.ndarray:
+        """See `VisitingDispatcher.servers_for`, which hides tasks that are to be learned from."""
         self.terms(view)
-        return super().rows_for(view, offered)
+        return super().servers_for(view, offered)

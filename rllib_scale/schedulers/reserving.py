@@ -47,7 +47,7 @@ class VisitingDispatcher(BasePolicy):
     def decide(self, view: View) -> np.ndarray:
         """(K, 4) environment, workflow, task, and the server on which it starts, or -2 - server of one that waits."""
 
-    def rows_for(self, view: View, offered: np.ndarray) -> np.ndarray:
+    def servers_for(self, view: View, offered: np.ndarray) -> np.ndarray:
         """(B,) server on which a task starts or for which it waits, were it visited first; -1: none.
 
         Args:

@@ -122,6 +122,7 @@ def transfer_time(b, row, j, state, problem):  # type: ignore[no-untyped-def]
     if not p.from_all:
         if task.first_predecessor < 0:
             return 0.0
+        # [SCALE, sec. 3]: one predecessor counts, and where it ran is the place it keeps after its end.
         predecessor = state.tasks[b, task.first_predecessor]
         if predecessor.place < 0 or problem.server_of[predecessor.place] == j:
             return 0.0
@@ -145,11 +146,14 @@ def start(b, row, j, state, problem):  # type: ignore[no-untyped-def]
     env, p, server, task = state.env[b], problem.parameters[0], problem.servers[j], state.tasks[b, row]
     # With `communication.mode: reward` the transfer takes no time on the server, and is a cost of the reward alone.
     delay = transfer_time(b, row, j, state, problem)
+    # t = transfer + left / capacity (1 + slowdown others) [s]; those that run beside it are not slowed down afterwards.
     others = server.max_concurrent - state.free_places[b, j]
     execution = task.left / server.capacity * (1.0 + server.slowdown * others)
     before = delay if p.transfer else 0.0
     taken = before + execution
+    # From outside nobody knows the end before it is told: the queue keeps the place, at a time that never comes.
     finish = FAR if env.outside else env.clock + taken
+    # Any free place is as good; the lowest keeps runs comparable.
     place = server.first_place
     while state.finish[b, place] < np.inf:
         place += 1
@@ -177,6 +181,7 @@ def clear(b, place, state, problem):  # type: ignore[no-untyped-def]
     """Nothing runs on a place any more, which is out of the queue."""
     env, j = state.env[b], problem.server_of[place]
     env.num_busy -= 1
+    # The queue is a heap by finish: its first place ends next.
     env.next_finish = state.finish[b, state.queue[b, 0]] if env.num_busy > 0 else np.inf
     state.finish[b, place] = state.expected[b, place] = np.inf
     state.running[b, place] = NONE
@@ -187,6 +192,7 @@ def clear(b, place, state, problem):  # type: ignore[no-untyped-def]
 @rare
 def leave_queue(b, place, state):  # type: ignore[no-untyped-def]
     """Take a busy place out of the queue, wherever it is in there."""
+    # A search, as positions in the heap are not kept: only attempts that are ended early leave from the middle.
     num_busy = state.env[b].num_busy
     for at in range(num_busy):
         if state.queue[b, at] == place:
@@ -203,6 +209,7 @@ def end_attempt(b, place, outcome, state, problem):  # type: ignore[no-untyped-d
     took = env.clock - log.start
     # Only execution does work, in proportion to its time: the transfer before it is lost in any case.
     worked = max(0.0, took - log.transfer)
+    # done = left worked / planned execution [GFLOP]: the speed of an attempt is constant.
     planned = state.expected[b, place] if env.outside else log.finish
     done = min(task.left, task.left * worked / (planned - log.start - log.transfer))
     state.busy[b, log.server] += took if env.outside else env.clock - log.finish
@@ -214,6 +221,7 @@ def end_attempt(b, place, outcome, state, problem):  # type: ignore[no-untyped-d
     if outcome == STOPPED and p.preemption == RESUME:
         task.left -= done
         detail.spent += worked
+        # What was executed is kept, and only its transfer was in vain.
         env.lost += took - worked
     else:
         env.lost += took

@@ -62,6 +62,7 @@ def allocate(config: EnvConfig, num_envs: int, problem: layout.Problem) -> layou
 
 def expected_sizes(config: EnvConfig, problem: layout.Problem) -> tuple[int, int, int]:
     """Workflows, tasks and edges that hardly any episode exceeds; of edges a bound."""
+    # Arrivals are Poisson: four standard deviations above the mean number, sqrt(mean), are hardly ever passed.
     mean = config.arrival_rate * min(config.episode.horizon_s, end_of_arrivals(config))
     workflows = int(mean + 4 * math.sqrt(mean)) + 2
     tasks = workflows * (config.workload.min_tasks + config.workload.max_tasks) // 2 + len(problem.demand)
@@ -116,17 +117,20 @@ def keep_unfinished(state: layout.State, per_edge: int) -> tuple[np.ndarray, int
     kept = np.flatnonzero(unfinished)
     counts, former = arrived["num_tasks"][kept], arrived["first_task"][kept]
     rows = _ranges(former, counts)
+    # How many edges each kept workflow has: the successors of its tasks.
     links = np.bincount(np.repeat(np.arange(len(kept)), counts), tasks["num_successors"][rows], len(kept))
     links = per_edge * links.astype(np.int64)
     edges = _ranges(tasks["first_successor"][former].astype(np.int64), links)
     row_of = np.full(len(tasks) + 1, layout.NONE, dtype=np.int64)  # of each former row; the last one is NONE's
     row_of[rows] = np.arange(len(rows))
+    # By how much the edges of each workflow move: where they begin now, less where they began.
     shift = np.repeat(np.cumsum(links) - links - tasks["first_successor"][former], counts)
     state.edges[0, : len(edges)], state.moved[0, : len(edges)] = row_of[state.edges[0, edges]], state.moved[0, edges]
     tasks[: len(rows)], details[: len(rows)] = tasks[rows], details[rows]
     tasks, details = tasks[: len(rows)], details[: len(rows)]
     tasks["first_successor"] += shift.astype(np.int32)
     details["predecessors"] += shift.astype(np.int32)
+    # All that names a task row is renamed; a row of NONE stays NONE, as the last entry says.
     tasks["first_predecessor"] = row_of[tasks["first_predecessor"]]
     tasks["workflow"] = np.repeat(np.arange(len(kept)), counts)
     for array, count in (("ready", "num_ready"), ("released", "num_released"), ("aside", "num_aside")):
@@ -145,6 +149,7 @@ def keep_unfinished(state: layout.State, per_edge: int) -> tuple[np.ndarray, int
 def keep_running(state: layout.State) -> None:
     """Forget the attempts of environment 0 that have ended."""
     places = np.flatnonzero(state.running[0] >= 0)
+    # The log stays in the order of start: attempts are told by their row.
     places = places[np.argsort(state.attempt[0, places])]
     state.log[0, : len(places)] = state.log[0, state.attempt[0, places]]
     state.attempt[0, places] = np.arange(len(places))

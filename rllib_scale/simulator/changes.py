@@ -32,8 +32,10 @@ def scheduled(config: ClusterConfig) -> np.ndarray:
         servers = list(change.servers)
         for k, tier in enumerate(config.tiers):
             if change.share is not None and (not change.tiers or tier.name in change.tiers):
+                # A share of a tier is taken from its end, at least one server, halves rounded up.
                 count = max(1, math.floor(change.share * tier.count + 0.5))
                 servers += range(int(first[k + 1]) - count, int(first[k + 1]))
+        # Sorted by time alone, and Python's sort is stable: changes of one time happen in the order of the config.
         rows += [(change.time_s, EVENTS.index(change.event), server) for server in servers]
     return np.array(sorted(rows, key=lambda row: row[0]), dtype=CHANGE)
 
@@ -164,6 +166,7 @@ def apply(b, j, event, state, problem):  # type: ignore[no-untyped-def]
         state.limit[b, j] = server.memory
         set_room(b, j, state)
         return
+    # A change that has happened already changes nothing: schedules may name a server twice.
     if presence.status == AWAY or (event == DRAIN and presence.status == DRAINING):
         return
     # To fail, a server drains first: its places are then emptied one by one as attempts end.

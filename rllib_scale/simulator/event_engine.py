@@ -146,6 +146,7 @@ class EventEngine(Engine):
     def _tell(self, what: Callable[..., Any], *about: Any) -> Any:
         """Tell compiled code what happened, and count the workflows that ended by it."""
         env = self._state.env[0]
+        # Differences: the engine's own sums begin anew when a router's replicas change, these go on.
         before, sum_s = int(env["workflows_completed"]), float(env["makespan_sum"])
         result = what(*about, self._table)
         self.num_ended += int(env["workflows_completed"]) - before
@@ -193,6 +194,7 @@ class EventEngine(Engine):
     def resume(self, workflow: int, task: int, server: int, since_s: float) -> Attempt | None:
         """A task of a workflow that has just come has been running since then; None: there is no room for it."""
         clock, on_start = self._state.env["clock"], self.on_start
+        # The clock is set back for this one start: its expected end follows from when it really began.
         now, clock[0] = float(clock[0]), since_s
         found: list[Attempt] = []
         self.on_start = found.append
@@ -402,6 +404,7 @@ class EventEngine(Engine):
         _end_round(False, self._table)
         fresh = self._from_outside(build_problem(config, self._servers))
         arrays = allocate(config, 1, fresh)
+        # Only what has the shape of a decision changes; what waits and runs stays in its arrays.
         kept = {name: getattr(arrays, name) for name in ("offered", "observation", "fit")}
         self.config, self.candidates = config, config.decision.offered
         self.features = FEATURE_SETS[config.observation.feature_set]
@@ -412,6 +415,7 @@ class EventEngine(Engine):
 
     def _make_workflow_room(self, tasks: int, edges: int) -> None:
         """Room for a workflow of so many tasks and edges; what has ended is forgotten before arrays grow."""
+        # An edge stands once with its predecessor, and again with its successor where input comes from all.
         per_edge = 1 + int(self._problem_now.parameters[0]["from_all"])
         state, problem = self._state, with_room_for(self._problem_now, tasks, edges)
         if not self._has_room(tasks, per_edge * edges):

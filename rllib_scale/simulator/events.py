@@ -32,6 +32,7 @@ def release(b, row, state, p):  # type: ignore[no-untyped-def]
     env, task = state.env[b], state.tasks[b, row]
     if p.revealed:
         workflow = state.workflows[b, task.workflow]
+        # A revealed workflow shows a task once nothing is missing for it, before its release delay has run.
         workflow.num_seen += 1
         state.details[b, row].seen = workflow.num_seen
     delay = state.details[b, row].delay if env.has_delays else 0.0
@@ -51,6 +52,7 @@ def arrive(b, state, problem):  # type: ignore[no-untyped-def]
     env = state.env[b]
     workflow = state.workflows[b, env.workflows_arrived]
     env.arrived += workflow.num_tasks
+    # All tasks of a workflow are in the system from its arrival on, ready or not.
     env.in_system += workflow.num_tasks
     env.workflows_arrived += 1
     env.next_number = workflow.number + 1
@@ -117,6 +119,7 @@ def end_delay(b, state, p):  # type: ignore[no-untyped-def]
     if state.tasks[b, row].left > 0.0:
         make_ready(b, row, state, p)
     else:
+        # A task without work takes no server, and moves nothing to its successors.
         state.tasks[b, row].place = NOWHERE
         _end_task(b, row, state, p)
 

@@ -81,6 +81,7 @@ def _is_answer(b, action, state, p):  # type: ignore[no-untyped-def]
         return env.num_offered > 0  # none is, after an answer for any task that waits
     if action < K * N:
         return action // N < env.num_offered
+    # Behind the servers of all candidates and the pass come the places, whose tasks can be stopped.
     place = action - K * N - 1
     if place < 0:
         return True
@@ -153,6 +154,7 @@ def _answer_for(b, workflow, task, j, state, problem):  # type: ignore[no-untype
         return PASSED
     if env.end != RUNNING or not STOP <= j < len(problem.servers):
         return _IMPOSSIBLE
+    # Candidates wait like all others now: whichever task is named is then found in the heap.
     withdraw(b, state, p)
     if j == STOP:
         place = place_of(b, workflow, task, state)
@@ -206,6 +208,7 @@ def dispatch_batch(starts, active, table):  # type: ignore[no-untyped-def]
         env = state.env[b]
         if not active[b] or env.end != RUNNING:
             continue
+        # The reward is that of the time until the next decision, whose integral begins here.
         env.area = 0.0
         env.decided = env.clock
         close(b, bool(p.reserve), state, problem)

@@ -99,6 +99,7 @@ def add(b, arrival, n, demand, e, edges, moved, first, at, state, problem):  # t
     Returns where the edges of the next one begin.
     """
     env, p, tables, successors = state.env[b], problem.parameters[0], problem.tables, problem.successors
+    # Edges by predecessor, with their tasks in topological order: hops and descendants then take one pass each.
     sort_by_predecessor(n, e, edges, tables[FIRST], successors, tables[MISSING], tables[ORDER])
     count_hops(n, tables[FIRST], successors, tables[ORDER], tables[HOPS])
     count_descendants(n, tables[FIRST], successors, tables[ORDER], problem.reached, tables[DESCENDANTS])
@@ -112,6 +113,7 @@ def add(b, arrival, n, demand, e, edges, moved, first, at, state, problem):  # t
         task, detail = state.tasks[b, first + k], state.details[b, first + k]
         task.left, task.memory, task.output = demand[k].compute, demand[k].memory, demand[k].output
         task.workflow, task.place = w, NONE
+        # The edges of all workflows stand in one array: a task knows where its successors begin.
         task.first_successor = at + tables[FIRST, k]
         task.num_successors = tables[FIRST, k + 1] - tables[FIRST, k]
         task.num_missing, task.first_predecessor = 0, NONE
@@ -146,6 +148,7 @@ def add(b, arrival, n, demand, e, edges, moved, first, at, state, problem):  # t
         _misjudge(b, first, n, state, problem)
     if p.from_all:
         at = _add_predecessors(b, first, n, e, edges, moved, at, state)
+    # Last: ranks are made of what is seen, the errors of estimates included.
     for k in range(n):
         state.tasks[b, first + k].rank = rank(state.tasks[b, first + k], state.details[b, first + k], p.order)
     return at

@@ -49,6 +49,7 @@ def begin_outside(table):  # type: ignore[no-untyped-def]
     """Begin at clock 0 without any workflow."""
     state, problem = state_of(table), problem_of(table)
     env = state.env[B]
+    # Another workflow may always come, so no episode ends for want of them: `after` is never reached.
     env.num_workflows, env.after, env.has_delays, env.per_edge = 0, np.inf, 0, 0
     begin_episode(B, np.uint64(0), np.uint64(0), state, problem)
     env.outside = 1
@@ -65,6 +66,7 @@ def order_anew(table):  # type: ignore[no-untyped-def]
     """Sort what waits by other parameters."""
     state, p = state_of(table), problem_of(table).parameters[0]
     env = state.env[B]
+    # The heap is built again in place: row i is read before an entry could be written there.
     waiting, env.num_ready = env.num_ready, 0
     for w in range(env.workflows_arrived):
         workflow = state.workflows[B, w]
@@ -121,6 +123,7 @@ def arrive_now(number, arrival, home, first, at, demand, edges, moved, table):  
     at = add(B, arrival, len(demand), demand, len(edges), edges, moved, first, at, state, problem)
     workflow = state.workflows[B, env.num_workflows - 1]
     workflow.number = number
+    # A call before this one has a row, so that its output has a server, but it was never in the system here.
     if home >= 0:  # what had ended before is no arrived work, and no task of the longest path
         state.tasks[B, first].place = problem.servers[home].first_place
         workflow.num_completed = 1
@@ -143,6 +146,7 @@ def ended(place, table):  # type: ignore[no-untyped-def]
     """The task of a place has ended."""
     state, problem = state_of(table), problem_of(table)
     log, j = state.log[B, state.attempt[B, place]], problem.server_of[place]
+    # `start` knew no end, and counted nothing yet.
     state.busy[B, j] += state.env[B].clock - log.start
     log.finish = state.env[B].clock
     leave_queue(B, place, state)
@@ -168,11 +172,13 @@ def lost(row, table):  # type: ignore[no-untyped-def]
     for at in range(env.num_started - 1, -1, -1):
         log = state.log[B, at]
         if log.workflow == workflow.number and log.task == row - workflow.first_task and log.finish < FAR:
+            # The sum of responses is that of the last end of each task: this one is to come again.
             env.response_sum -= log.finish - workflow.arrival
             break
     for i in range(task.first_successor, task.first_successor + task.num_successors):
         after = state.edges[B, i]
         if state.tasks[B, after].place == NONE:
+            # One that waited, or whose release delay ran, must not start without its input.
             if state.tasks[B, after].num_missing == 0:
                 _withdraw(after, state, p)
             state.tasks[B, after].num_missing += 1
@@ -230,6 +236,7 @@ def give_up(w, table):  # type: ignore[no-untyped-def]
             _withdraw(row, state, p)
         elif task.place >= 0 and state.running[B, task.place] == row:
             log = state.log[B, state.attempt[B, task.place]]
+            # Its log row ends now, though its place and memory are taken until the call has really stopped.
             log.outcome, log.finish = FAILED, env.clock
             worked = max(0.0, env.clock - log.start - log.transfer)
             planned = state.expected[B, task.place] - log.start - log.transfer
@@ -237,6 +244,7 @@ def give_up(w, table):  # type: ignore[no-untyped-def]
             env.failed_attempts += 1
             env.lost += env.clock - log.start
             task.place = NONE  # not where its attempt still runs
+    # Given up tasks leave the system; their stay so far goes on counting as that of tasks that never end.
     left = workflow.num_tasks - workflow.num_completed
     env.in_system -= left
     env.given_up += left
@@ -266,6 +274,7 @@ def change_server(j, event, table):  # type: ignore[no-untyped-def]
     state, problem = state_of(table), problem_of(table)
     first = problem.servers[j].first_place
     for place in range(first, first + problem.servers[j].max_concurrent if event == FAIL else first):
+        # Those that were given up and still run here have stopped with the server; they do not wait anew.
         row = state.running[B, place]
         if row >= 0 and state.tasks[B, row].place != place:
             _stop(place, state, problem)
@@ -290,6 +299,7 @@ def _end_round(state, p):  # type: ignore[no-untyped-def]
 def _ask(state, problem):  # type: ignore[no-untyped-def]
     """Offer the next tasks of the round; whether an answer can change anything."""
     env, p = state.env[B], problem.parameters[0]
+    # With a mask tasks that no open server has room for are passed over in this round, and block nobody.
     filtered = p.feasible_only != 0
     offer(B, filtered and p.reserve != 0, state, p)
     wanted = env.num_offered > 0 and env.num_open > 0 and (not filtered or some_candidate_open(B, state))

@@ -118,6 +118,7 @@ def _percentile(values: np.ndarray, q: float) -> float:
     """Linear interpolation between order statistics of a sorted array; NaN of none."""
     if len(values) == 0:
         return math.nan
+    # NumPy's `linear`: at position q (n - 1) between the order statistics around it.
     position = q * (len(values) - 1)
     low = int(position)
     high = min(low + 1, len(values) - 1)

@@ -75,6 +75,7 @@ def _put_back(b, state, p):  # type: ignore[no-untyped-def]
 def offer(b, filtered, state, p):  # type: ignore[no-untyped-def]
     """Offer the first K tasks that wait; `filtered`: only those that some server is OPEN for; others are deferred."""
     if p.peek:
+        # A single candidate is shown where it is, and taken out of the heap only when it starts.
         state.offered[b, 0] = state.ready[b, 0]
         state.env[b].num_offered = 1
     else:
@@ -178,6 +179,7 @@ def answer(b, action, state, problem):  # type: ignore[no-untyped-def]
     env, p = state.env[b], problem.parameters[0]
     K, N = state.fit.shape[1], state.fit.shape[2]
     env.decisions += 1
+    # The integral of the time reward begins anew with each decision.
     env.area = 0.0
     env.decided = env.clock
     if action > K * N:
@@ -195,6 +197,7 @@ def answer(b, action, state, problem):  # type: ignore[no-untyped-def]
         else:
             env.target = np.inf  # the round is over
         return 0.0
+    # Candidate k on server j is k N + j. The common case, one candidate, needs no division.
     k, j = (0, action) if action < N else (action // N, action % N)
     row = state.offered[b, k]
     outcome = outcome_of(b, row, j, state, p)
@@ -202,6 +205,7 @@ def answer(b, action, state, problem):  # type: ignore[no-untyped-def]
     if outcome in (STARTED, WAITS):
         _take(b, k, state, p)
         return carry_out(b, row, j, outcome, state, problem)
+    # Nothing was done: three counters tell a name that never can be from one too early, and whether another was open.
     if outcome == NO_FIT:
         env.invalid_no_fit += 1
     elif _some_open(b, state.tasks[b, row].memory, state):
@@ -212,6 +216,7 @@ def answer(b, action, state, problem):  # type: ignore[no-untyped-def]
         _take(b, k, state, p)
         _set_aside(b, row, state)
     else:
+        # [SCALE, sec. 4.1]: an invalid decision costs a clock step, in which nothing is asked.
         env.target = min(p.horizon, env.clock + p.clock_step)
     return reward_of_invalid(p)
 
@@ -224,6 +229,7 @@ def find_row(b, workflow, task, state):  # type: ignore[no-untyped-def]
     """Row of a task by the number of its workflow, which has arrived; -1: there is none."""
     env, low = state.env[b], workflow
     if not (0 <= workflow < env.workflows_arrived and state.workflows[b, workflow].number == workflow):
+        # Binary search for the first number that is not below.
         low, high = 0, env.workflows_arrived  # rows of older workflows were recycled: numbers are in order
         while low < high:
             middle = (low + high) // 2
@@ -280,8 +286,10 @@ def close(b, is_round, state, problem):  # type: ignore[no-untyped-def]
         state.extra[b, state.reserved[b, i]] = 0.0
         set_room(b, state.reserved[b, i], state)
     env.num_reserved = env.in_round = 0
+    # The clock stands unless something waits: then nothing changes before the next event.
     env.target = env.clock
     if env.num_ready > 0 and env.decisions < p.max_decisions:
+        # No event would ever come: without this an agent that only waits would stop the clock for good.
         if is_round and env.num_busy == 0 and next_event(env) >= p.horizon:
             force(b, state, problem)
         env.target = min(p.horizon, next_event(env))
@@ -312,6 +320,7 @@ def run(b, wake, state, problem):  # type: ignore[no-untyped-def]
     env, p = state.env[b], problem.parameters[0]
     filtered = p.feasible_only != 0 and wake == ROUNDS
     while True:
+        # A round goes on at one time: as long as it does, no event is taken from the queues.
         if env.in_round:
             if env.decisions < p.max_decisions:
                 offer(b, filtered, state, p)
@@ -336,6 +345,7 @@ def run(b, wake, state, problem):  # type: ignore[no-untyped-def]
                 offer(b, False, state, p)
             return
         if env.num_ready == 0:
+            # Nothing waits: in the paper's mode the clock goes on step by step, else to the next event.
             by_step = p.idle_by_step and not p.reserve
             env.target = min(p.horizon, env.clock + p.clock_step if by_step else next_event(env))
         elif wake == ROUNDS:

@@ -15,6 +15,7 @@ def take_snapshot(b: int, state: State, problem: Problem) -> Snapshot:
     """Environment b as it is now."""
     env, servers, p = state.env[b], problem.servers, problem.parameters[0]
     clock = float(env["clock"])
+    # A limit of -1 says that nothing can start there any more: it drains, or is away.
     takes, places = state.limit[b] >= 0, servers["max_concurrent"]
     away = (places == 0) | (state.presence[b]["status"] == GONE)
     free_at = np.where(state.free_places[b] > 0, clock, np.maximum(clock, state.next_end[b]))
@@ -68,6 +69,7 @@ def _waiting(b: int, state: State, problem: Problem) -> tuple[np.ndarray, np.nda
     rows = np.unique(rows)  # a single candidate may stay in the heap
     tasks, details = state.tasks[b, rows], state.details[b, rows]
     workflow, index = _names(b, rows, state)
+    # Level 1 [SCALE, sec. 4.1]: by rank, then by the time of readiness or not, then by number; as heaps.BY_RANK.
     since = np.zeros(len(rows)) if problem.parameters[0]["ties_by_arrival"] else tasks["ready"]
     order = np.lexsort((index, workflow, since, -tasks["rank"]))
     table = np.empty(len(rows), dtype=READY)
@@ -85,6 +87,7 @@ def _inputs(b: int, rows: np.ndarray, state: State, problem: Problem) -> np.ndar
         details = state.details[b, rows]
         first, count = details["predecessors"], details["num_predecessors"]
         at = np.repeat(at, count)
+        # Positions first[k] to first[k] + count[k] - 1 of each task, one behind the other.
         listed = np.arange(len(at)) + np.repeat(first + count - np.cumsum(count), count)
         source, moved = state.edges[b, listed], state.moved[b, listed]
     else:
@@ -125,6 +128,7 @@ class _Workflows(Mapping[int, LiveWorkflow]):
         seen = np.arange(count)
         if self._problem.parameters[0]["revealed"]:
             seen = np.flatnonzero(tasks["num_missing"] == 0)
+            # Edges are between rows of what is shown: a hidden task has none.
             position = np.full(count, -1)
             position[seen] = np.arange(len(seen))
             edges = position[edges[np.isin(edges, seen).all(axis=1)]]

@@ -31,6 +31,7 @@ class ViewWriter:
     def __init__(self, state: layout.State, problem: layout.Problem, before: ViewWriter | None = None) -> None:
         (b, tasks), workflows = state.tasks.shape, state.workflows.shape[1]
         n = len(problem.servers)
+        # A task has one input, from its first predecessor, or one for each edge.
         inputs = max(tasks, state.edges.shape[1]) if problem.parameters[0]["from_all"] else tasks
         self.shape = state.tasks.shape, state.workflows.shape, state.edges.shape
         self.view = View(
@@ -64,6 +65,7 @@ class ViewWriter:
         written = workflows[workflows < self._left.shape[1]]  # others have come since, and are new
         self._left[0, : len(written)] = self._left[0, written]
         for name in ("arrived", "first_live"):
+            # Rows below a number keep being below: of the kept ones as many as were.
             self._counted[name][0] = np.searchsorted(workflows, self._counted[name][0])
 
     def begin(self, which: np.ndarray) -> None:
@@ -88,6 +90,7 @@ def write_view(to, left, counted, table):  # type: ignore[no-untyped-def]
         shown.clock_s = env.clock
         shown.num_waiting = shown.num_inputs = shown.num_new = shown.num_ended = shown.tasks_in_system = 0
         shown.work_in_system_gflop, shown.is_revealed = 0.0, problem.parameters[0].revealed
+        # An episode that has ended shows nothing that waits, and so is asked nothing.
         if env.end != layout.RUNNING:
             continue
         _write_system(b, to, left, counted, state, problem)
@@ -111,6 +114,7 @@ def _write_servers(b, to, state):  # type: ignore[no-untyped-def]
         limit, free_places, next_end = state.limit[b, j], state.free_places[b, j], state.next_end[b, j]
         wait = available_at(b, j, state) - clock
         to.limit[b, j], to.wait[b, j], to.free_places[b, j] = limit, wait, free_places
+        # Exact: where a place is free and nothing is put off, the wait is clock - clock.
         to.is_open[b, j] = free_places > 0 and wait == 0.0
         to.free[b, j] = state.free[b, j] if limit >= 0.0 else 0.0
         to.next_end[b, j] = max(0.0, next_end - clock) if limit >= 0.0 else np.inf
@@ -145,6 +149,7 @@ def _write_inputs(b, row, to, state, problem):  # type: ignore[no-untyped-def]
 @internal
 def _write_input(b, source, gb, out, to, state, problem):  # type: ignore[no-untyped-def]
     p, task, shown = problem.parameters[0], state.tasks[b, source], to.env[b]
+    # A predecessor without work ran nowhere: nothing of it is moved.
     if task.place < 0:
         return
     moved = to.inputs[b, shown.num_inputs]
@@ -215,6 +220,7 @@ def _work_of(b, workflow, of, state, p):  # type: ignore[no-untyped-def]
         task = state.tasks[b, row]
         if p.revealed and task.num_missing > 0:
             continue
+        # A place is kept after the end: a task has ended where its place runs another, or none.
         if task.place < 0 or state.running[b, task.place] == row:
             of.work += state.details[b, row].compute * state.details[b, row].error
     return of.work

@@ -56,7 +56,7 @@ def part_of_trace(config: EnvConfig, trace: TraceConfig) -> Workload:
             fits no server.
     """
     part = _part(trace.file, trace.part or "all", trace.split)
-    part.check_fits(max(tier.memory_gb for tier in config.cluster.tiers), trace.place)
+    part.check_fits(max(tier.memory_gb for tier in config.cluster.tiers), trace.location)
     return part
 
 
@@ -110,7 +110,7 @@ def _part(file: str, part: Part, split: SplitConfig) -> Workload:
     chosen = np.flatnonzero(in_train_part(whole, split) == (part == "train"))
     if len(chosen) == 0:
         raise UserError(
-            f"{TraceConfig(file=file).place}: none of its {len(np.unique(whole.session))} sessions is in the {part} "
+            f"{TraceConfig(file=file).location}: none of its {len(np.unique(whole.session))} sessions is in the {part} "
             f"part; change workload.trace.split.train_share {split.train_share} or split.seed {split.seed}"
         )
     return whole.take(chosen, whole.arrival_s[chosen])

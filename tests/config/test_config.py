@@ -218,7 +218,7 @@ def test_a_trace_is_held_to_its_content_wherever_it_lies(tmp_path: Path) -> None
         made_trace().save(path)
     env, other = (env_from({"workload": {"trace": p.name}}, "x", tmp_path) for p in (trace, copy))
     assert env.workload.trace is not None
-    assert (env.workload.trace.path, env.workload.trace.place) == (trace, str(trace))
+    assert (env.workload.trace.path, env.workload.trace.location) == (trace, str(trace))
     assert env_from(env.model_dump(mode="json"), "x") == env
     assert TrialConfig(env=env).trial_id == TrialConfig(env=other).trial_id != TrialConfig().trial_id
     made_trace(seed=1).save(trace)

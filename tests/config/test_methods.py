@@ -77,7 +77,7 @@ def test_a_folder_with_a_policy_is_one_unless_a_rule_has_its_name(tmp_path: Path
         (tmp_path / name / "policy.json").write_text(name)
     mine = resolve(parse_scheduler("mine"), (tmp_path,))
     assert isinstance(mine, PolicySpec)
-    assert mine.place == str(tmp_path / "mine" / "policy.json")
+    assert mine.location == str(tmp_path / "mine" / "policy.json")
     assert resolve(mine) == resolve(parse_scheduler(str(mine))) == mine
     assert mine.folder("key") == tmp_path / "mine"
     assert isinstance(resolve(parse_scheduler("heft"), (tmp_path,)), RuleSpec)

@@ -6,7 +6,7 @@ import itertools
 from typing import Any
 
 from rllib_scale.config import EnvConfig, EpisodeConfig, scenario
-from rllib_scale.envs import ENV_ID, ROUNDS_ENV_ID
+from rllib_scale.envs import CANDIDATES_ENV_ID, ENV_ID
 from rllib_scale.observation.feature_sets import FEATURE_SETS
 
 TIERS = [
@@ -71,7 +71,7 @@ CUT = EpisodeConfig(horizon_s=600, arrivals_until_s=120, max_decisions=40)
 ENVIRONMENTS: dict[str, tuple[str, EnvConfig]] = {
     **{name: (ENV_ID, EnvConfig.model_validate(config)) for name, config in PAPER.items()},
     **{
-        f"rounds: {name}": (ROUNDS_ENV_ID, config_of(name, features))
+        f"rounds: {name}": (CANDIDATES_ENV_ID, config_of(name, features))
         for name, features in zip(FORMS, itertools.cycle(FEATURE_SETS), strict=False)
     },
     "drawn as a whole": (ENV_ID, scenario("coding-agents-0.9").at_scale(4).model_copy(update={"episode": CUT})),

@@ -10,9 +10,9 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from envs.problems import PAPER, SHORT
 from rllib_scale.config import EnvConfig
-from rllib_scale.envs import ENV_ID, ROUNDS_ENV_ID
-from rllib_scale.envs.scheduling import RoundsEnv, SchedulingEnv
-from rllib_scale.envs.vector import RoundsVectorEnv, SchedulingVectorEnv
+from rllib_scale.envs import CANDIDATES_ENV_ID, ENV_ID
+from rllib_scale.envs.scheduling import CandidatesEnv, SchedulingEnv
+from rllib_scale.envs.vector import CandidatesVectorEnv, SchedulingVectorEnv
 from rllib_scale.errors import UserError
 from rllib_scale.results.columns import METRIC_COLUMNS
 from rllib_scale.workloads.generators import generate
@@ -36,9 +36,9 @@ def last_step(env, seed=0, **reset):
     [
         ("rllib_scale/Scheduling-v0", SchedulingEnv, SchedulingVectorEnv, 16, (85,)),
         (
-            "rllib_scale/SchedulingRounds-v0",
-            RoundsEnv,
-            RoundsVectorEnv,
+            "rllib_scale/SchedulingCandidates-v0",
+            CandidatesEnv,
+            CandidatesVectorEnv,
             17,
             {"context": (0,), "tasks": (1, 5), "servers": (16, 5), "action_mask": (17,)},
         ),
@@ -47,7 +47,7 @@ def last_step(env, seed=0, **reset):
 def test_made_environments(env_id, single, vector, actions, shapes):
     assert {spec.id for spec in gymnasium.registry.values() if spec.namespace == "rllib_scale"} == {
         ENV_ID,
-        ROUNDS_ENV_ID,
+        CANDIDATES_ENV_ID,
     }
     env = gymnasium.make(f"rllib_scale.envs:{env_id}", config="paper", render_mode="rgb_array")
     envs = gymnasium.make_vec(env_id, num_envs=3, config="paper")

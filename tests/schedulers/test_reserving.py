@@ -128,7 +128,7 @@ def test_asked_about_the_task_on_offer_a_rule_of_the_same_order_plays_its_own_ro
     waited = 0
     while not engine.done.all():
         going = np.flatnonzero(~engine.done).tolist()
-        named = rule.rows_for(engine.view(), np.array([(engine.offers(b) or [(-1, -1)])[0] for b in range(3)]))
+        named = rule.servers_for(engine.view(), np.array([(engine.offers(b) or [(-1, -1)])[0] for b in range(3)]))
         engine.step(np.where(named < 0, engine.num_rows, named))
         waited += sum(engine.outcome[b] == WAITS for b in going)
     assert (waited > 0) == (name == "reserve")

@@ -151,7 +151,7 @@ def test_a_path_is_looked_for_beside_the_yaml_file_and_in_the_working_directory(
         (tmp_path / "yaml" / "env.yaml").write_text(f"workload: {{trace: {name}.json}}")
         config = env_from(read_mapping(tmp_path / "yaml" / "env.yaml"), "env.yaml", tmp_path / "yaml")
         assert config.workload.trace is not None
-        assert config.workload.trace.place == str(tmp_path / folder / f"{name}.json")
+        assert config.workload.trace.location == str(tmp_path / folder / f"{name}.json")
     (tmp_path / "yaml" / "env.yaml").write_text("workload: {trace: nowhere.json}")
     with pytest.raises(UserError) as caught:
         env_from(read_mapping(tmp_path / "yaml" / "env.yaml"), "env.yaml", tmp_path / "yaml")

@@ -49,6 +49,7 @@ def cross_entropy(logits: Tensor, alike: Tensor) -> Tensor:
         logits: (B, N).
         alike: (B, N) bool, at least one a row; see `Demonstrations`.
     """
+    # -ln sum of P over equally good servers: how the network shares probability among them costs nothing.
     return (logits.logsumexp(-1) - logits.masked_fill(~alike, -torch.inf).logsumexp(-1)).mean()
 
 
@@ -73,6 +74,7 @@ class DemonstrationTensors:
     def of_epoch(self, epoch: int) -> Tensor:
         """(size,) row numbers of an epoch, 0 being the first: pass after pass, each in a new order."""
         first, last = epoch * self._size, (epoch + 1) * self._size
+        # Epochs cut an endless sequence of passes: one may end in the middle of a pass, the next goes on there.
         passes = range(first // len(self), -(-last // len(self)))
         order = np.concatenate([self._order(number) for number in passes])
         start = first - passes.start * len(self)

@@ -117,8 +117,9 @@ def _play(trial: TrialConfig, env: EnvConfig, seed: int, episodes: Sequence[int]
             actions = expert(shown.observation, shown.fit)
         else:
             offered = np.array([(engine.offers(b) or [(-1, -1)])[0] for b in range(count)])
-            actions = expert.rows_for(engine.view(), offered)
+            actions = expert.servers_for(engine.view(), offered)
         choosable = choosable_rows(spec, rows, env)
+        # No network can name a server that is masked for it: such decisions are played, and not learned from.
         learns = going & (actions >= 0) & choosable[np.arange(count), actions]
         passed += int((going & ~learns).sum())
         same = alike(spec, rows[learns], engine.fit[learns, 0], actions[learns], env) & choosable[learns]

@@ -54,6 +54,7 @@ class OffPolicy(ExactSampling, DQN):
     def training_step(self) -> None:
         """Train one epoch."""
         steps_per_epoch = self.settings.steps_per_epoch
+        # By the multiple, not by what was sampled: steps beyond one epoch's goal count for the next.
         goal = (self.env_steps // steps_per_epoch + 1) * steps_per_epoch
         while self.env_steps < goal:
             self._sample(min(self.settings.steps_per_round, goal - self.env_steps))
@@ -61,6 +62,7 @@ class OffPolicy(ExactSampling, DQN):
 
     def _sample(self, num_steps: int) -> None:
         """Let the environment runners add `num_steps` env steps, or a few more, to the buffer."""
+        # Each of the runners samples an equal share, rounded up.
         share, env_steps = -(-num_steps // max(1, self.env_runner_group.num_remote_workers())), self.env_steps
 
         def sample(runner: EnvRunner) -> list[SingleAgentEpisode]:
@@ -80,6 +82,7 @@ class OffPolicy(ExactSampling, DQN):
         if due <= 0:
             return
         size = self.config.train_batch_size_per_learner
+        # One draw for all updates that are due; `minibatch_size` cuts it into one for each.
         rows = SampleBatch(self.local_replay_buffer.sample(due * size * max(1, self.config.num_learners)))
         results = self.learner_group.update(
             batch=MultiAgentBatch({DEFAULT_MODULE_ID: rows}, env_steps=len(rows)),

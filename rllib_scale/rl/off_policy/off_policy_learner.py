@@ -58,6 +58,7 @@ class DQNLearner(LeanLearner, DQNTorchLearner):
     ) -> Tensor:
         """RLlib's loss, and note its terms."""
         loss = super().compute_loss_for_module(module_id=module_id, config=config, batch=batch, fwd_out=fwd_out)
+        # Q of the actions that were taken, whose growth without bound shows a diverging training.
         taken = fwd_out[QF_PREDS].detach().gather(1, batch[Columns.ACTIONS].long()[:, None])
         for name, term in (self._terms(loss, fwd_out) | {"q_mean": taken.mean()}).items():
             self._totals.setdefault(name, []).append(term.detach())
@@ -69,6 +70,7 @@ class DQNLearner(LeanLearner, DQNTorchLearner):
     def after_gradient_based_update(self, *, timesteps: dict[str, Any]) -> None:
         """Move the target networks as RLlib does, and log."""
         super().after_gradient_based_update(timesteps=timesteps)
+        # Sums and their count, not means: an epoch is several updates, and means of means would weigh them wrongly.
         updates, terms = len(self._gradient_norms), self._totals | {"gradient_norm": self._gradient_norms}
         totals = {name: torch.stack(each).sum().item() for name, each in terms.items()}
         totals |= {name: updates * value for name, value in self._schedules(timesteps).items()}
@@ -119,6 +121,7 @@ class SACLearner(DQNLearner, SACTorchLearner):
         return super().compute_loss_for_module(module_id=module_id, config=config, batch=batch, fwd_out=fwd_out)
 
     def _terms(self, loss: Tensor, fwd_out: dict[str, Tensor]) -> dict[str, Tensor]:
+        # One loss is the sum of four terms: their own values are where RLlib keeps them until the step.
         policy, one, twin = (
             self._temp_losses[DEFAULT_MODULE_ID, name] for name in (POLICY_LOSS_KEY, QF_LOSS_KEY, QF_TWIN_LOSS_KEY)
         )

@@ -84,9 +84,11 @@ class DQNModule(DefaultDQNTorchRLModule):
     def _qf_forward_helper(self, batch: dict[str, Any], encoder: Scores, head: Any) -> dict[str, Tensor]:
         encoded = encoder(batch)
         scores = encoded[ENCODER_OUT]
+        # Networks give masked servers the score MASKED, far below all others.
         closed = scores < MASKED / 2
         if self.uses_dueling:
             mean = scores.masked_fill(closed, 0).sum(1, keepdim=True) / (~closed).sum(1, keepdim=True)
+            # Q = V + A - mean A [Wang et al., ICML 2016, eq. 9], the mean over servers that may be chosen.
             scores = head["vf"](encoded[FEATURES])[:, None] + scores - mean
         return {QF_PREDS: scores.masked_fill(closed, -torch.inf)}
 
@@ -116,6 +118,7 @@ class SACModule(DefaultSACTorchRLModule):
         """As RLlib's, by log_softmax: the logarithm of a softmax is -inf where a probability underflows to 0."""
         now, following = {Columns.OBS: batch[Columns.OBS]}, {Columns.OBS: batch[Columns.NEXT_OBS]}
         logp = torch.log_softmax(self.pi_encoder(now)[ENCODER_OUT], -1)
+        # Targets carry no gradient: neither the next policy nor the target networks learn by this loss.
         with torch.no_grad():
             logp_next = torch.log_softmax(self.pi_encoder(following)[ENCODER_OUT], -1)
             target = self.forward_target(following, squeeze=False)

@@ -77,6 +77,7 @@ class ReplayBuffer:
 
     def get_state(self) -> dict[str, Any]:
         """Everything that `set_state` needs to go on exactly from here; unused rows are left out."""
+        # Until the ring is full its end is untouched, and need not be saved.
         size = min(self._written, self.capacity)
         return {
             "rows": {name: array[:size].copy() for name, array in self._rows.items()},

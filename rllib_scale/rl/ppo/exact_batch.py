@@ -69,6 +69,7 @@ class ExactBatch(ConnectorV2):
             if isinstance(values, Tensor) and column != Columns.LOSS_MASK
         }
         if self.standardise:
+            # Over the kept rows of all learners: mean 0 and deviation 1 of what the epoch really learns from.
             kept[Postprocessing.ADVANTAGES] = own(standardised(gathered(kept[Postprocessing.ADVANTAGES])))
         if self.reference is not None:
             kept[REFERENCE_LOGITS] = self.reference(kept[Columns.OBS])

@@ -91,6 +91,7 @@ class SchedulingLearner(LeanLearner, PPOTorchLearner):
             self._own_module.fused = fuse(network)
         else:
             refuse_time_discount(self.trial, self._obstacle)
+        # ln pi of the initial policy is computed once an epoch for all rows, not in each minibatch.
         held_to = None
         if reference is not None and self.ppo.reference_kl_coefficient > 0:
             held_to = partial(reference_logits, reference.eval().to(self.device), self.trial.env.masked)
@@ -114,6 +115,7 @@ class SchedulingLearner(LeanLearner, PPOTorchLearner):
     def loss_weights(self) -> Weights:
         """Weights of the loss terms in the current epoch."""
         regulariser, settings = self.srr, self._settings
+        # Both lambdas rise together, from 0 to their values, over the epochs of the ramp.
         share = self.srr_ramp()
         return Weights(
             clip=settings.clip_param,
@@ -123,6 +125,7 @@ class SchedulingLearner(LeanLearner, PPOTorchLearner):
             lambda_kl=share * regulariser.lambda_kl,
             reduction=regulariser.reduction,
             standardise=self.ppo.standardise_advantages == "minibatch",
+            # By the final lambdas, not the ramp's share: the term's graph is the same in every epoch.
             regularise=regulariser.lambda_decorrelation > 0 or regulariser.lambda_kl > 0,
             reference=self.ppo.reference_kl_coefficient,
             sampling_kl=float(self.curr_kl_coeffs_per_module[DEFAULT_MODULE_ID]) if settings.use_kl_loss else 0.0,
@@ -172,6 +175,7 @@ class SchedulingLearner(LeanLearner, PPOTorchLearner):
             )
         self.before_gradient_based_update(timesteps=timesteps or {})
         self._weights_seq_no += 1
+        # Exactly the rows of an epoch, whatever the runners sampled beyond: epochs of all trials learn from as many.
         rows = self._exact_batch.rows
         batch = self._lean_batch(training_data.episodes)
         shuffle = shuffle_batch_per_epoch and num_epochs > 1
@@ -235,6 +239,7 @@ class SchedulingLearner(LeanLearner, PPOTorchLearner):
         values = self.module[module_id].unwrapped().compute_values(batch, features)
         rows, outputs = _rows(batch, weights), Outputs(features, fwd_out[Columns.ACTION_DIST_INPUTS], values)
         if Columns.LOSS_MASK in batch:
+            # RLlib pads the rows of its own connector; those are in no mean.
             mask = batch[Columns.LOSS_MASK]
             rows = Rows(*(t if t is None else t[mask] for t in rows))  # type: ignore[arg-type]
             outputs = Outputs(*(t[mask] for t in outputs))
@@ -249,6 +254,7 @@ class SchedulingLearner(LeanLearner, PPOTorchLearner):
 
     def after_gradient_based_update(self, *, timesteps: dict[str, Any]) -> None:
         """Log the epoch and count it; move the coefficients of entropy and KL as RLlib does."""
+        # One transfer for the epoch: reading each term in its minibatch would wait for the computation each time.
         means = dict(zip(self.TERMS, torch.stack(self._terms).mean(0).tolist(), strict=True))
         if means.pop(LEARNER_RESULTS_KL_KEY, None) is not None and self._settings.use_kl_loss:
             last_kl = self._terms[-1][self.TERMS.index(LEARNER_RESULTS_KL_KEY)].item()

@@ -49,5 +49,6 @@ class SchedulingModule(TorchRLModule, ValueFunctionAPI, InferenceOnlyAPI):
     def compute_values(self, batch: dict[str, Any], embeddings: Tensor | None = None) -> Tensor:
         """Values (B,), from the features `embeddings` (B, d) where they are at hand."""
         if embeddings is None:
+            # The critic reads the feature of the actor's network: without it at hand that is computed first.
             embeddings, _ = self.outputs(batch[Columns.OBS])
         return self.critic(embeddings)

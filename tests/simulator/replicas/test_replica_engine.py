@@ -56,7 +56,7 @@ def test_it_keeps_to_the_contract_of_gymnasium() -> None:
     assert env.observation_space.shape == (REPLICAS.width(4),)
     assert env.action_space == gymnasium.spaces.Discrete(4)
     with pytest.raises(UserError, match="use rllib_scale/Scheduling-v0"):
-        gymnasium.make("rllib_scale.envs:rllib_scale/SchedulingRounds-v0", config=ENV)
+        gymnasium.make("rllib_scale.envs:rllib_scale/SchedulingCandidates-v0", config=ENV)
 
 
 def test_a_batch_is_its_fleets_side_by_side() -> None:

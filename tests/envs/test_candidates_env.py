@@ -1,4 +1,4 @@
-"""Decisions in rounds: what `SchedulingRounds-v0` adds to `Scheduling-v0`."""
+"""Decisions in rounds: what `SchedulingCandidates-v0` adds to `Scheduling-v0`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from envs.problems import FORMS, config_of
-from rllib_scale.envs.scheduling import RoundsEnv, SchedulingEnv
+from rllib_scale.envs.scheduling import CandidatesEnv, SchedulingEnv
 from rllib_scale.envs.vector import SchedulingVectorEnv
 from rllib_scale.errors import UserError
 from rllib_scale.observation.answers import OUTCOMES
@@ -18,7 +18,9 @@ from simulator.literal import problem, task, tier, workflow, workload
 
 @pytest.mark.parametrize("make", [SchedulingEnv, lambda config: SchedulingVectorEnv(2, config)])
 def test_the_open_order_is_refused_where_one_task_is_offered(make: Any) -> None:
-    with pytest.raises(UserError, match=r"decision\.order open: .*Scheduling-v0 .* use .*SchedulingRounds-v0") as error:
+    with pytest.raises(
+        UserError, match=r"decision\.order open: .*Scheduling-v0 .* use .*SchedulingCandidates-v0"
+    ) as error:
         make(config_of("reserve, open"))
     assert "\n" not in str(error.value)
 
@@ -41,7 +43,7 @@ def outcome_of(engine: Engine, state: dict[str, Any], action: int) -> str:
 def test_the_mask_holds_the_answers_that_do_something(name: str) -> None:
     config = config_of(name)
     waiting_is_something = config.episode.mask == "none"
-    env, copied = RoundsEnv(config), Engine(config)
+    env, copied = CandidatesEnv(config), Engine(config)
     k, n = config.decision.offered, config.cluster.num_rows
     observation, _ = env.reset(seed=2)
     rng, seen = np.random.default_rng(0), set()
@@ -71,7 +73,7 @@ def test_the_mask_holds_the_answers_that_do_something(name: str) -> None:
 def test_what_stands_for_no_answer_counts_as_a_pass(name: str) -> None:
     config = config_of(name, changes=False)
     k, n = config.decision.offered, config.cluster.num_rows
-    env, other = RoundsEnv(config), RoundsEnv(config)
+    env, other = CandidatesEnv(config), CandidatesEnv(config)
     env.reset(seed=6)
     tried = 0
     for _ in range(60):
@@ -97,7 +99,7 @@ def test_what_stands_for_no_answer_counts_as_a_pass(name: str) -> None:
 def test_answers_inside_a_round_take_no_time() -> None:
     # Three tasks of 2 GFLOP at 1 s on servers of 1 GFLOPS: two start, one waits for server 0, at 1 s; all end at 5 s.
     decision = {"on_busy": "reserve", "order": "open", "candidates": 3}
-    env = RoundsEnv(problem(tier(count=2), decision=decision))
+    env = CandidatesEnv(problem(tier(count=2), decision=decision))
     given = workload(workflow(1, task(2), task(2), task(2)))
     _, info = env.reset(seed=0, options={"workload": given})
     elapsed = [info["elapsed_s"]]
