@@ -14,7 +14,6 @@ from rllib_scale.evaluation.workflows import completions_s
 from rllib_scale.observation.policy import Policy
 from rllib_scale.observation.view import View
 from rllib_scale.schedulers.adaptive_price import AdaptivePrice
-from rllib_scale.schedulers.adaptive_terms import AdaptiveTerms
 from rllib_scale.schedulers.rules import make_scheduler
 from rllib_scale.workloads.family import draw_kind
 from rllib_scale.workloads.generators import generate
@@ -26,7 +25,7 @@ CHANGE_S, COUNT, SEED = 300.0, 40, 6301
 class Told(AdaptivePrice):
     """Knows both regimes."""
 
-    def __init__(self, known: list[AdaptiveTerms]) -> None:
+    def __init__(self, known: list[AdaptivePrice]) -> None:
         super().__init__()
         self.known = known
 
@@ -41,7 +40,7 @@ class Told(AdaptivePrice):
         if now != self.regime:
             super().terms(view)
             self.regime = now
-            for mine, theirs in zip(self.learned.estimates, self.known[now].estimates, strict=True):
+            for mine, theirs in zip(self.learned.estimates, self.known[now].learned.estimates, strict=True):
                 mine[:] = theirs
             self.learned.prices.limit[:] = -2.0  # as if the servers were new: solve again
         return super().terms(view)
@@ -64,11 +63,11 @@ def outcome(policy: Policy, env: EnvConfig, workload: Workload) -> np.ndarray:
     return np.log([engine.metrics()["response_mean_s"], np.quantile(times, 0.95)])
 
 
-def knowledge(env: EnvConfig, seed: int) -> AdaptiveTerms:
-    """What is learned in one episode."""
+def knowledge(env: EnvConfig, seed: int) -> AdaptivePrice:
+    """The rule after one episode."""
     rule = AdaptivePrice()
     play(rule, env, seed, [0])
-    return rule.learned
+    return rule
 
 
 family = Family(arrivals_s=(CHANGE_S, CHANGE_S))

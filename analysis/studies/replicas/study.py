@@ -177,7 +177,7 @@ def draw(rows: pd.DataFrame) -> None:
     from rllib_scale_analysis.figures.style import MARKERS, VARIANT_COLOURS, Look
 
     receipt = rows[rows["part"] == "receipt"]
-    measured, played = Look("#222222", "o", "--"), Look(VARIANT_COLOURS[0], "s", "-")
+    measured, played = Look("#222222", "o", "--"), Look(VARIANT_COLOURS[-2], "s", "-")
     hit, gain = [], []
     for live in PUBLIC:
         hits, gains = of_pod(receipt, live)
