@@ -97,6 +97,7 @@ class RayBackend:
         os.environ.setdefault("RAY_IGNORE_UNHANDLED_ERRORS", "1")  # of outputs nobody asks for; reports tell of them
         self.engine, self.work = EventEngine(env, self._call, keeps_ended=not accepts), work
         self.flows: dict[int, Flow] = {}  # that are to arrive or under way
+        self._may_end_alone: dict[int, Flow] = {}  # those of which an attempt may not tell the end
         self.pending: list[tuple[float, int]] = []  # heap of those to arrive: when, number
         self.guard = "none"  # of stats.GUARDS
         self.num_ended = self.num_dropped = 0  # tasks
@@ -116,6 +117,7 @@ class RayBackend:
         self._tries = [0] * len(self._memory_gb)
         self._lives = [0] * len(self._memory_gb)
         self._coming: set[int] = set()  # servers that are being started
+        self._gone: set[int] = set()  # servers that are not there
         self.servers = Servers(env.cluster, nodes)
         try:
             ray.get([self.servers.ready(server) for server in range(len(self._memory_gb))])
@@ -145,8 +147,8 @@ class RayBackend:
             for event in events:
                 event()
             is_due |= self._arrive()
-            for number in ended_alone(self.flows, engine) if is_due or events else ():
-                del self.flows[number]
+            for number in ended_alone(self._may_end_alone, engine) if is_due or events else ():
+                self._forget(number)
             if is_due or events:
                 self._has_news = True
                 self._give_up_what_is_hopeless()
@@ -160,8 +162,15 @@ class RayBackend:
     def expect(self, flow: Flow) -> None:
         """A workflow will arrive at its time; by the thread that plays."""
         self.flows[flow.number] = flow
+        if flow.may_end_alone:
+            self._may_end_alone[flow.number] = flow
         heapq.heappush(self.pending, (flow.arrival_s, flow.number))
         self.tell("expect", flow, flow.arrival_s)
+
+    def _forget(self, number: int) -> Flow | None:
+        """A workflow has ended, or is given up; None: it had before."""
+        self._may_end_alone.pop(number, None)
+        return self.flows.pop(number, None)
 
     def _arrive(self) -> bool:
         """What is due arrives; whether anything was."""
@@ -291,13 +300,13 @@ class RayBackend:
         self.num_ended += 1
         is_last = not engine.is_under_way(flow.number)
         if is_last:
-            del self.flows[flow.number]
+            self._forget(flow.number)
         self.tell("end", (flow, attempt), self.now)
         self.outputs[flow.number, attempt.task] = output
-        self._listener(Ended(flow, attempt.task, is_last, output.reference, None))
         for at in (attempt.task, *flow.sources[attempt.task]):
             if all(engine.has_ended(flow.number, after) for after in flow.readers[at]):
                 self.outputs.pop((flow.number, at), None)  # nobody needs it any more
+        self._listener(Ended(flow, attempt.task, is_last, output.reference, None))  # last: others may go on at once
 
     def _count_failure(self, attempt: Attempt, error: BaseException) -> None:
         """A task failed by itself: after its last retry its workflow is given up."""
@@ -343,6 +352,7 @@ class RayBackend:
     def _server_died(self, server: int) -> None:
         """What ran on it waits anew; it is started again."""
         self._lives[server] += 1
+        self._gone.add(server)
         self.engine.leave(server)
         self.tell("leave", server, self.now)
         self._start_anew(server)
@@ -361,6 +371,7 @@ class RayBackend:
             self._after(server, 1.0, partial(self._events.put, partial(self._start_anew, server)))
             return
         self._coming.discard(server)
+        self._gone.discard(server)
         self.engine.join(server)
         self.tell("join", server, self.now)
 
@@ -368,7 +379,7 @@ class RayBackend:
 
     def _drop(self, flow: Flow, error: BaseException) -> None:
         """Give a workflow up, if it has not ended: stop what runs of it, and tell."""
-        if self.flows.pop(flow.number, None) is None:
+        if self._forget(flow.number) is None:
             return
         is_under_way = self.engine.is_under_way(flow.number)
         ended = [self.engine.has_ended(flow.number, task) for task in range(len(flow))] if is_under_way else []
@@ -394,6 +405,8 @@ class RayBackend:
 
     def _give_up_what_is_hopeless(self) -> None:
         """Workflows with a task that no server is left for."""
+        if not self._gone:
+            return  # all tasks were accepted for the servers that there were
         left = [m for s, m in enumerate(self._memory_gb) if self.engine.is_there(s) or s in self._coming]
         while not fits((found := self.engine.largest_waiting())[0], max(left, default=-1.0)):
             memory, workflow, task = found

@@ -244,6 +244,8 @@ class Cluster:
 
     def submit(self, *futures: TaskFuture) -> None:
         """Have tasks run as one workflow, with all that they need and that nobody has asked for yet."""
+        if all(future.workflow is not None for future in futures):
+            return  # and so has all that they need
         with self._lock:
             new = [future for future in _in_order(futures) if future.workflow is None]
             for future in new:

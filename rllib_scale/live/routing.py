@@ -17,7 +17,7 @@ from itertools import chain, count, islice
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field
 
 from rllib_scale.config import ClusterConfig, EnvConfig, TierConfig
 from rllib_scale.config.base import Model, NonNegative, Positive
@@ -78,11 +78,6 @@ class RouterSettings(Model):
         GuardSettings | None,
         BeforeValidator(lambda value: {"scheduler": value} if isinstance(value, str) else value),
     ] = Field(default=None, description="a rule that takes over once requests stay longer than with it")
-
-    @model_validator(mode="before")
-    @classmethod
-    def _name_of_the_last_version(cls, value: dict[str, Any]) -> dict[str, Any]:
-        return {"slowdown" if key == "slot_slowdown" else key: each for key, each in value.items()}
 
 
 class Replica(NamedTuple):

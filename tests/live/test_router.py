@@ -326,10 +326,6 @@ def test_200_000_requests_take_no_more_memory_than_20_000() -> None:
     assert last < 1.1 * first, used
 
 
-def test_the_setting_of_version_0_2_is_read() -> None:
-    assert RouterSettings.model_validate({"slot_slowdown": 0.5}).slowdown == 0.5
-
-
 def test_a_router_takes_every_rule_that_decides_request_by_request_and_names_those() -> None:
     """A round of those that it refuses takes longer with every request that waits, or they need the workload."""
     taken = []
