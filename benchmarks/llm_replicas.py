@@ -98,7 +98,8 @@ def turns_of(seed: int, count: int) -> list[Flow]:
     """So many turns, at the offered load of all replicas, prefill left out."""
     env = scenario("coding-agents-0.7")
     drawn = generate(env, seed, 0)
-    flows = [flow for flow in (Flow.of(drawn, n) for n in range(drawn.num_workflows)) if len(flow) <= MAX_CALLS][:count]
+    flows = [Flow.of(drawn, n, env.cluster) for n in range(drawn.num_workflows)]
+    flows = [flow for flow in flows if len(flow) <= MAX_CALLS][:count]
     work = sum(float(flow.compute_gflop.sum()) for flow in flows)
     stretch = work / (LOAD * REPLICAS * MAX_CONCURRENT) / flows[-1].arrival_s
     for flow in flows:

@@ -9,8 +9,9 @@ take decisions in any order, and know the future: they hold, and are wide, where
 - *Single machine*: the servers that can hold a set of tasks are replaced by one preemptive machine of their summed
   speed. Shortest remaining processing time first, with each task released at its critical-path start, has at every
   moment the fewest unfinished tasks of all schedules of that machine (Schrage, Operations Research 16, 1968), hence of
-  the cluster. So the i-th completion among the tasks is no earlier than the i-th of that machine and than the i-th
-  smallest critical path. Bounds of disjoint sets of tasks add up: the tasks are split by the memory they need.
+  the cluster, where a task of several places has as many times its work. So the i-th completion among the tasks is no
+  earlier than the i-th of that machine and than the i-th smallest critical path. Bounds of disjoint sets of tasks add
+  up: the tasks are split by the memory they need.
 - *Prices*: Lagrangian relaxation of the machine time of each tier, with prices by a subgradient ascent (Fisher,
   Management Science 27, 1981). Any prices give a bound; `_cheapest` says why. Release delays count for
   nothing in it.
@@ -51,7 +52,7 @@ def lower_bounds(env: EnvConfig, workload: Workload) -> dict[str, float]:
     Raises:
         UserError: a task fits no server.
     """
-    workload.check_fits(max(tier.memory_gb for tier in env.cluster.tiers), "workload")
+    workload.check_fits(env.cluster, "workload")
     horizon = env.episode.horizon_s
     if env.episode.max_decisions is not None or workload.num_workflows == 0 or workload.arrival_s[0] > horizon:
         return {"bound_critical_path_s": math.nan, "bound_capacity_s": math.nan}
@@ -74,6 +75,7 @@ class _Tasks(NamedTuple):
     arrival: Floats  # (T,) s, of the workflow
     compute: Floats  # (T,) GFLOP
     memory: Floats  # (T,) GB
+    places: Floats  # (T,) that it takes of a server
     execution: Floats  # (T, K) s on each tier, inf where the task does not fit
     earliest_start: Floats  # (T,) s, on the critical path
     earliest_finish: Floats  # (T,) s, on the critical path
@@ -89,7 +91,10 @@ def _relax(env: EnvConfig, workload: Workload) -> _Tasks:
     compute, memory = workload.compute_gflop[: len(workflow)], workload.memory_gb[: len(workflow)]
     speeds = np.array([tier.compute_gflops for tier in env.cluster.tiers])
     memories = np.array([tier.memory_gb for tier in env.cluster.tiers])
-    execution = np.where(fits(memory[:, None], memories), compute[:, None] / speeds, np.inf)
+    labels, offered = workload.labels_on(env.cluster)[: len(workflow)], np.array(env.cluster.labels_of_tiers)
+    places, there = workload.places[: len(workflow)], np.array([tier.max_concurrent for tier in env.cluster.tiers])
+    needs = memory[:, None], places[:, None], labels[:, None]
+    execution = np.where(fits(*needs, memories, there, offered), compute[:, None] / speeds, np.inf)
     arrival, fastest = workload.arrival_s[workflow], execution.min(axis=1)
     order, start, parent = critical_paths(arrival, workload.delay_s[: len(workflow)], fastest, edges)
     return _Tasks(
@@ -97,6 +102,7 @@ def _relax(env: EnvConfig, workload: Workload) -> _Tasks:
         arrival=arrival[order],
         compute=compute[order],
         memory=memory[order],
+        places=places[order].astype(np.float64),
         execution=execution[order],
         earliest_start=start[order],
         earliest_finish=(start + fastest)[order],
@@ -168,7 +174,9 @@ def _single_machine_bound(env: EnvConfig, tasks: _Tasks) -> float:
         )
         for high in range(low, len(sizes)):
             chosen = (low <= smallest_fit) & (smallest_fit <= high)
-            finish = _shortest_remaining_first(tasks.earliest_start[chosen], tasks.compute[chosen], speed)
+            finish = _shortest_remaining_first(
+                tasks.earliest_start[chosen], (tasks.compute * tasks.places)[chosen], speed
+            )
             # The k-th finish is no earlier than the k-th smallest critical path, whatever the machine does.
             finish = np.maximum(finish, np.sort(tasks.earliest_finish[chosen]))
             bound = np.minimum(finish, env.episode.horizon_s).sum() + best_from[high + 1]
@@ -265,18 +273,19 @@ def _cheapest(tasks, followers, price, until, horizon):  # type: ignore[no-untyp
         cost, lone_cost, tier, slowest = np.inf, np.inf, 0, 0.0
         for k in range(num_tiers):
             execution = tasks.execution[task, k]
-            if (followers[task] + price[k]) * execution < cost:
-                cost, tier = (followers[task] + price[k]) * execution, k
-            if (1.0 + price[k]) * execution < lone_cost:
-                lone_cost, slowest = (1.0 + price[k]) * execution, execution
+            paid = price[k] * tasks.places[task]
+            if (followers[task] + paid) * execution < cost:
+                cost, tier = (followers[task] + paid) * execution, k
+            if (1.0 + paid) * execution < lone_cost:
+                lone_cost, slowest = (1.0 + paid) * execution, execution
         execution, parent, w = tasks.execution[task, tier], tasks.parent[task], tasks.workflow[task]
         latest[task] = slowest + (latest[parent] if parent >= 0 else tasks.arrival[task])
         least = min(tasks.earliest_finish[task], horizon)
         # What it could save by finishing after `until`: see A above.
-        spared = latest[task] + price[tier] * execution - max(until, least)
+        spared = latest[task] + price[tier] * tasks.places[task] * execution - max(until, least)
         priced[w] += tasks.arrival[task] + cost - max(0.0, spared)
         unpriced[w] += least
-        seconds[w, tier] += execution
+        seconds[w, tier] += execution * tasks.places[task]
     used = np.zeros(num_tiers)
     for w in range(num_workflows):
         if priced[w] >= unpriced[w] * (1 - 1e-12):  # equal but for rounding where all prices are 0

@@ -104,7 +104,7 @@ def execute(
 
     check_outputs(files.options)
     given, surrogates = given_workload(workload), Surrogates(time_scale, bytes_per_gb)
-    problem = Problem(scenario, mask, horizon, config, overrides)
+    problem = Problem(scenario, mask, horizon, config, overrides, draws=False)
     env, nodes = problem.env(problem.servers(16) if servers is None else servers), None
     policy, guarding = make_policy(scheduler, env, trust=trust), Guard(guard) if guard else None
     if ray_nodes and (servers is not None or problem.servers(16) is None):

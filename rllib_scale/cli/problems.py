@@ -36,7 +36,10 @@ _OPTIONS = (
 
 @dataclass(frozen=True)
 class Problem:
-    """A scenario, by name or file, with the changes that a command's options make."""
+    """A scenario, by name or file, with the changes that a command's options make.
+
+    `draws`: whether its workload may be drawn; where the command plays another one, that one's tasks decide what fits.
+    """
 
     scenario: str
     mask: str | None = None
@@ -44,6 +47,7 @@ class Problem:
     config: Path | None = None
     overrides: tuple[str, ...] = ()
     workload_file: Path | None = None
+    draws: bool = True
     _warned: set[int] = field(default_factory=set, compare=False)
 
     @cached_property
@@ -83,19 +87,19 @@ class Problem:
         from rllib_scale.config import EnvConfig
         from rllib_scale.config.base import merged
         from rllib_scale.evaluation.play import played_to_its_end
-        from rllib_scale.loading import env_from, named_scenario
+        from rllib_scale.loading import named_scenario
 
         data = merged(EnvConfig, named_scenario(self.scenario).model_dump(mode="json"), self.changes)
         source = "--config, --set" if self.changes else self.scenario
         folder = self.config.parent if self.config else Path()
         if isinstance(data["cluster"], str) or "servers" in self.changes.get("cluster", ()):  # which must be valid, too
-            data["cluster"] = env_from(data, source, folder).cluster.model_dump(mode="json")
+            data["cluster"] = self._env_of(data, source, folder).cluster.model_dump(mode="json")
         if servers is not None and isinstance(data["cluster"], dict):
             data["cluster"]["servers"] = servers
         for key, value in (("mask", self.mask), ("horizon_s", self.horizon)):
             if value is not None and isinstance(data["episode"], dict):
                 data["episode"][key] = value
-        env = env_from(data, source, folder)
+        env = self._env_of(data, source, folder)
         asked = data["cluster"]["tiers"] if isinstance(data["cluster"], dict) else ()
         if len(env.cluster.tiers) < len(asked):
             say(f"{env.cluster.num_servers} servers for {len(asked)} tiers: what remains is {env.cluster.tier_counts}")
@@ -106,7 +110,7 @@ class Problem:
                 raise UserError(f"{source}: {error}") from None
             env.check_size()
             return env
-        self.workload.check_fits(max(tier.memory_gb for tier in env.cluster.tiers), str(self.workload_file))
+        self.workload.check_fits(env.cluster, str(self.workload_file))
         self._warn(self.workload, env)
         if self.horizon is None and "horizon_s" not in self.changes.get("episode", {}):
             return played_to_its_end(env, self.workload)
@@ -116,6 +120,21 @@ class Problem:
                 f"valid: a horizon above that (got {env.episode.horizon_s:g})"
             )
         return env
+
+    def _env_of(self, data: dict[str, Any], source: str, folder: Path) -> EnvConfig:
+        """The problem of these settings; of what is not drawn nothing is too large for its servers."""
+        from rllib_scale.config import ClusterConfig, NormalConfig
+        from rllib_scale.config.yaml_files import build_model
+        from rllib_scale.loading import env_from
+
+        if not (self.draws and self.workload is None) and isinstance(drawn := data["workload"], dict):
+            memory = build_model(NormalConfig, drawn["memory_gb"], source, "workload.memory_gb")
+            cluster = build_model(ClusterConfig, data["cluster"], source, "cluster")
+            largest, is_fixed = cluster.largest_memory_gb, all(tier.replica is None for tier in cluster.tiers)
+            if is_fixed and (memory.high is None or memory.high > largest):
+                fitting = {"high": largest, "low": min(memory.low, largest), "bound": "clip"}
+                data = data | {"workload": drawn | {"memory_gb": memory.model_dump() | fitting}}
+        return env_from(data, source, folder)
 
     def _warn(self, workload: Workload, env: EnvConfig) -> None:
         """Say once for each size of the cluster what looks wrong about the times of a given workload."""

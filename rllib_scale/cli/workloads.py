@@ -84,7 +84,7 @@ def import_workload(
     inside = [path for source in sources if format_name != "csv" for path in source.rglob("*.json")]
     check_outputs({"--output": output}, JSON_OUTPUT, inside)
     mapping = _mapping(chosen, overrides)
-    problem = Problem(scenario, config=cluster)
+    problem = Problem(scenario, config=cluster, draws=False)
     env = problem.env(problem.servers(16) if servers is None else servers)
     progress = Progress(say=say, skip_bad=skip_bad)
     workload = chosen.read(list(sources), mapping, progress)

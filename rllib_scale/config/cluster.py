@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 
 from rllib_scale.config.base import MAX_SERVERS, MIN_SERVERS, Model, NonNegative, Positive
 from rllib_scale.config.replicas import Replica
 from rllib_scale.config.yaml_files import explain
 from rllib_scale.errors import choice_error
 
+MAX_PLACES, MAX_LABELS = 1024, 62
+"""Places of a server, and different labels of a cluster or a workload: each is a bit of a whole number."""
+Label = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.:/=+-]*$", max_length=400)]
 FORMER_NAMES = {"slots": "max_concurrent", "slot_slowdown": "slowdown"}
 """Of tier settings in files of version 0.2 and before."""
 
@@ -30,7 +34,7 @@ class TierConfig(Model):
     memory_gb: Positive = server_property("GB")
     idle_power_w: NonNegative = server_property("W", default=0.0)
     busy_power_w: NonNegative = server_property("W", default=0.0)
-    max_concurrent: Annotated[int, Field(ge=1, le=1024)] = server_property(
+    max_concurrent: Annotated[int, Field(ge=1, le=MAX_PLACES)] = server_property(
         "1",
         default=1,
         description="tasks that a server runs at once, each at compute_gflops; they share its memory",
@@ -43,6 +47,10 @@ class TierConfig(Model):
     replica: Replica | None = Field(
         default=None,
         description="with `service: replica`, what its servers are; compute_gflops and memory_gb then act on nothing",
+    )
+    labels: tuple[Label, ...] = Field(
+        default=(),
+        description="what its servers offer, as a GPU type, a model, a region; a task needs all of its labels there",
     )
     ratio: Annotated[int, Field(ge=1, le=MAX_SERVERS)] | None = Field(
         default=None, description="the tier's part of the servers, which `servers: N` has rounded to count; null: count"
@@ -58,6 +66,11 @@ class TierConfig(Model):
                 raise ValueError(f"{former}: the former name of {name}, which is given, too; give {name} alone")
         given = {FORMER_NAMES.get(key, key): each for key, each in value.items()}
         return ({"compute_gflops": 1.0, "memory_gb": 1.0} if given.get("replica") is not None else {}) | given
+
+    @field_validator("labels")
+    @classmethod
+    def _in_order(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(sorted(set(value)))
 
     @model_validator(mode="after")
     def _busy_draws_at_least_idle(self) -> TierConfig:
@@ -133,6 +146,11 @@ def scale_counts(counts: tuple[int, ...], total: int) -> tuple[int, ...]:
         )
         scaled[most] -= 1
     return tuple(scaled)
+
+
+def label_bits(labels: Iterable[str], names: Sequence[str]) -> int:
+    """A set of labels as bits, bit k for names[k]. One that is not among the names is bit MAX_LABELS, which none is."""
+    return sum({1 << (names.index(label) if label in names else MAX_LABELS) for label in labels})
 
 
 class ChangeConfig(Model):
@@ -240,6 +258,12 @@ class ClusterConfig(Model):
         return self
 
     @model_validator(mode="after")
+    def _labels_are_bits(self) -> ClusterConfig:
+        if len(self.label_names) > MAX_LABELS:
+            raise ValueError(f"tiers: {len(self.label_names)} different labels; valid: at most {MAX_LABELS}")
+        return self
+
+    @model_validator(mode="after")
     def _changes_name_servers(self) -> ClusterConfig:
         names = [tier.name for tier in self.tiers]
         for where, tiers in (
@@ -281,6 +305,22 @@ class ClusterConfig(Model):
     def total_gflops(self) -> float:
         """Compute capacity of all places in GFLOPS."""
         return sum(tier.count * tier.max_concurrent * tier.compute_gflops for tier in self.tiers)
+
+    @property
+    def label_names(self) -> tuple[str, ...]:
+        """All labels of its servers; bit k of a set of labels stands for the k-th one."""
+        return tuple(sorted({label for tier in self.tiers for label in tier.labels}))
+
+    @property
+    def labels_of_tiers(self) -> list[int]:
+        """Labels of the servers of each tier, as bits."""
+        names = self.label_names
+        return [label_bits(tier.labels, names) for tier in self.tiers]
+
+    @property
+    def largest_memory_gb(self) -> float:
+        """Memory of the largest server [GB]."""
+        return max(tier.memory_gb for tier in self.tiers)
 
     def scaled(self, servers: int) -> ClusterConfig:
         """The same tier ratio at another number of servers, which earlier scalings that kept all tiers do not change.

@@ -225,6 +225,7 @@ class EnvConfig(Model):
         for name, is_set in (
             ("cluster.changes", not self.cluster.changes.none),
             ("cluster.empty_slots", self.cluster.empty_slots > 1),
+            ("cluster.tiers.labels", bool(self.cluster.label_names)),
             ("episode.arrivals_until_s", self.episode.arrivals_until_s is not None),
             ("episode.max_decisions", self.episode.max_decisions is not None),
         ):
@@ -245,7 +246,7 @@ class EnvConfig(Model):
     def _every_task_fits(self) -> EnvConfig:
         if self.on_replicas:
             return self
-        largest = max(tier.memory_gb for tier in self.cluster.tiers)
+        largest = self.cluster.largest_memory_gb
         high = self.workload.memory_gb.high
         if self.workload.is_synthetic and (high is None or high > largest):
             raise ValueError(

@@ -138,7 +138,7 @@ def split(observation: np.ndarray, mask: np.ndarray, config: EnvConfig) -> dict[
 def _bounds(config: EnvConfig) -> tuple[list[np.ndarray], list[np.ndarray]]:
     """Lowest and highest values of context, tasks and servers. The same for every row: servers may come and go."""
     tiers, scales = config.cluster.tiers, config.observation
-    memory = max(tier.memory_gb for tier in tiers) / scales.memory_max_gb
+    memory = config.cluster.largest_memory_gb / scales.memory_max_gb
     task_high = {"memory": memory, "progress": 1.0, "rows": 1.0}
     server_high: dict[str, float] = (
         {}
@@ -205,5 +205,5 @@ def _read_workload(given: Workload | Mapping[str, Any] | str | os.PathLike[str],
         raise UserError(f"{source} must be a Workload, its JSON content or a path, not {type(given).__name__}")
     if workload.num_workflows == 0:
         raise UserError(f"{source}: no workflows: at least one is needed")
-    workload.check_fits(max(tier.memory_gb for tier in config.cluster.tiers), source)
+    workload.check_fits(config.cluster, source)
     return workload

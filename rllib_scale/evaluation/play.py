@@ -53,7 +53,8 @@ def played_to_its_end(env: EnvConfig, workload: Workload) -> EnvConfig:
     if workload.num_tasks == 0:
         return env
     slowest = min(tier.compute_gflops / (1 + tier.slowdown * (tier.max_concurrent - 1)) for tier in env.cluster.tiers)
-    moved = float((workload.edge_gb if workload.moves_parts else workload.output_gb).sum()) / env.cluster.bandwidth_gb_s
+    moved_gb = workload.moved_gb if workload.moves_parts else workload.output_gb
+    moved = float(moved_gb.sum()) / env.cluster.bandwidth_gb_s
     moved += env.cluster.latency_s * (workload.num_tasks + len(workload.edges))
     compute = float(workload.compute_gflop.sum())
     if env.information.straggles:

@@ -104,7 +104,7 @@ def _first_predecessor(env: EnvConfig, workload: Workload) -> np.ndarray:
     # The last one written stays: the first in the order must come last.
     order = np.lexsort((before,))[::-1]
     if env.communication.first == "largest-output":
-        order = np.lexsort((-before, workload.edge_gb))
+        order = np.lexsort((-before, workload.moved_gb))
     first = np.full(workload.num_tasks, -1)
     first[after[order]] = before[order]
     return first

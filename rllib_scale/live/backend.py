@@ -23,7 +23,6 @@ from rllib_scale.live.servers import Call, Servers, alive
 from rllib_scale.live.stats import Exporter, LiveStats, stats_of
 from rllib_scale.live.worker import Report
 from rllib_scale.simulator.event_engine import Attempt, EventEngine, compile_ahead
-from rllib_scale.workloads.fitting import fits
 
 RESTARTS = 5
 """How often in a row a server whose node is there is started anew before it is given up."""
@@ -113,14 +112,12 @@ class RayBackend:
         self.deadlines: dict[Hashable, tuple[float, Event]] = {}  # attempt or server -> monotonic time, what then
         self._calls: set[Future[Report]] = set()  # whose end Ray is to tell
         self._opened = 0.0  # when the round began
-        self._memory_gb = [tier.memory_gb for tier in env.cluster.tiers for _ in range(tier.count)]
-        self._tries = [0] * len(self._memory_gb)
-        self._lives = [0] * len(self._memory_gb)
+        self._tries, self._lives = [0] * env.cluster.num_servers, [0] * env.cluster.num_servers
         self._coming: set[int] = set()  # servers that are being started
         self._gone: set[int] = set()  # servers that are not there
         self.servers = Servers(env.cluster, nodes)
         try:
-            ray.get([self.servers.ready(server) for server in range(len(self._memory_gb))])
+            ray.get([self.servers.ready(server) for server in range(env.cluster.num_servers)])
         except RayError as error:
             raise UserError(f"a server could not be started on its Ray node: {str(error).splitlines()[0]}") from None
         self._start = time.monotonic()
@@ -407,11 +404,12 @@ class RayBackend:
         """Workflows with a task that no server is left for."""
         if not self._gone:
             return  # all tasks were accepted for the servers that there were
-        left = [m for s, m in enumerate(self._memory_gb) if self.engine.is_there(s) or s in self._coming]
-        while not fits((found := self.engine.largest_waiting())[0], max(left, default=-1.0)):
-            memory, workflow, task = found
-            need = f"workflow {workflow}, task {task} needs {memory:g} GB"
-            self._drop(self.flows[workflow], RuntimeError(f"{need}, and no server with so much memory is left"))
+        left = [s for s in range(len(self._tries)) if self.engine.is_there(s) or s in self._coming]
+        while (found := self.engine.hopeless(left)) is not None:
+            flow, task = self.flows[found[0]], found[1]
+            need = f"workflow {flow.number}, task {task} needs {flow.demands['memory'][task]:g} GB"
+            error = RuntimeError(f"{need}, and no server with its labels, its places and so much memory is left")
+            self._drop(flow, error)
 
 
 def check_live(env: EnvConfig) -> None:

@@ -61,7 +61,7 @@ def check(
     """
     problem = player.problem(env)
     check_live(problem)
-    workload.check_fits(max(tier.memory_gb for tier in env.cluster.tiers), source)
+    workload.check_fits(env.cluster, source)
     surrogates.check(workload, env.cluster, source)
     return problem
 
@@ -109,7 +109,7 @@ def execute(
     backend = RayBackend(problem, surrogates, surrogates.time_scale, retries, nodes, progress, horizon_s=horizon_s)
     try:
         for number in range(workload.num_workflows):
-            backend.expect(Flow.of(workload, number))
+            backend.expect(Flow.of(workload, number, env.cluster))
         play_guarded(player, backend, env, guard, say)
     finally:
         backend.shut_down()

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
+from rllib_scale.config import ClusterConfig
 from rllib_scale.simulator.event_engine import EventEngine
 from rllib_scale.workloads.model import Workload
 
@@ -15,7 +18,7 @@ class Flow:
     Args:
         number: in order of arrival.
         arrival_s: when it is due to arrive [s].
-        demands: (T, 4) compute [GFLOP], memory [GB], output [GB] and release delay [s] of each task.
+        demands: (T,) TASK_DEMAND of each task.
         edges: (E, 2) predecessor and successor, sorted; acyclic.
         edge_gb: (E,) what the successor needs of the predecessor [GB]; None: all of its output.
     """
@@ -24,17 +27,17 @@ class Flow:
         self,
         number: int,
         arrival_s: float,
-        demands: NDArray[np.float64],
+        demands: NDArray[Any],
         edges: NDArray[np.int64],
         edge_gb: NDArray[np.float64] | None = None,
     ) -> None:
         self.number, self.arrival_s, self.demands, self.edges = number, arrival_s, demands, edges
-        self.edge_gb = demands[edges[:, 0], 2] if edge_gb is None else edge_gb
+        self.edge_gb = demands["output"][edges[:, 0]] if edge_gb is None else edge_gb
         self.sources: list[list[int]] = [[] for _ in demands]
         """Of each task the predecessors that give it an output, which those without work do not."""
         self.readers: list[list[int]] = [[] for _ in demands]
         """Of each task the successors that need its output."""
-        has_work = demands[:, 0] > 0
+        has_work = demands["compute"] > 0
         self.may_end_alone = not has_work.all()
         """Whether its last task may end without an attempt."""
         for before, after in edges.tolist():
@@ -44,9 +47,9 @@ class Flow:
         self.attempts = [0] * len(demands)  # that failed by themselves
 
     @classmethod
-    def of(cls, workload: Workload, number: int) -> Flow:
-        """A workflow of a workload."""
-        return cls(number, float(workload.arrival_s[number]), *workload.demands_and_edges(number))
+    def of(cls, workload: Workload, number: int, cluster: ClusterConfig) -> Flow:
+        """A workflow of a workload, for a cluster."""
+        return cls(number, float(workload.arrival_s[number]), *workload.demands_and_edges(number, cluster))
 
     def __len__(self) -> int:
         """T."""

@@ -9,15 +9,17 @@ from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from graphlib import TopologicalSorter
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import ray
+from pydantic import Field
 from ray.exceptions import ObjectLostError
 
 from rllib_scale.clusters.session import ray_session
 from rllib_scale.config import SCENARIOS, ClusterConfig, TierConfig
 from rllib_scale.config.base import Model, NonNegative, Positive
+from rllib_scale.config.cluster import MAX_PLACES, Label, label_bits
 from rllib_scale.config.schedulers import HEURISTICS
 from rllib_scale.config.yaml_files import build_model
 from rllib_scale.errors import UserError, offered
@@ -32,6 +34,7 @@ from rllib_scale.observation.policy import Policy
 from rllib_scale.policies.make import make_policy
 from rllib_scale.simulator.event_engine import Attempt
 from rllib_scale.workloads.fitting import fits
+from rllib_scale.workloads.model import TASK_DEMAND, no_server_text
 
 MAX_SENT_BYTES = 20_000
 """Functions up to this size travel with each call: to look one up in Ray's store takes longer."""
@@ -44,6 +47,8 @@ class Demand(Model):
 
     compute_gflop: Positive = 1.0  # by which a scheduler estimates how long it takes
     memory_gb: NonNegative = 0.0  # at most that of the largest server
+    places: Annotated[int, Field(ge=1, le=MAX_PLACES)] = 1  # that it takes of the `max_concurrent` of its server
+    labels: tuple[Label, ...] = ()  # that the server must have, all of them
     output_gb: NonNegative = 0.0  # size of what it returns
     timeout_s: Positive | None = None  # after so long on its server its workflow is given up, with a TimeoutError
 
@@ -153,7 +158,6 @@ class Cluster:
             if self._by_nodes:
                 self._env, nodes = nodes_as_servers(self._env)
             self._problem = self._policy.problem(self._env)
-            self._largest_gb = max(tier.memory_gb for tier in self._problem.cluster.tiers)
             self._policy.reset([(0, 0)])
             self.backend = RayBackend(
                 self._problem, self._call, retries=self._retries, nodes=nodes, listener=self._told, accepts=True
@@ -200,9 +204,14 @@ class Cluster:
         """
         name = name_of(function)
         check_task(function, name)
-        needs, largest = build_model(Demand, demand, f"task {name}"), self._largest_gb
-        if not fits(needs.memory_gb, largest):
-            raise UserError(f"task {name}: memory_gb {needs.memory_gb:g}: the largest server has {largest:g}")
+        needs, cluster = build_model(Demand, demand, f"task {name}"), self._problem.cluster
+        bits = label_bits(needs.labels, cluster.label_names)
+        if not any(
+            fits(needs.memory_gb, needs.places, bits, tier.memory_gb, tier.max_concurrent, offered)
+            for tier, offered in zip(cluster.tiers, cluster.labels_of_tiers, strict=True)
+        ):
+            why = no_server_text(needs.memory_gb, needs.places, needs.labels, cluster)
+            raise UserError(f"task {name}: fits no server: {why}")
         packed = _packed(function)
 
         def make(*arguments: Any, **keywords: Any) -> TaskFuture:
@@ -271,10 +280,12 @@ class Cluster:
                     return
             inside = {future: at for at, future in enumerate(futures)}
             edges = sorted((inside[n], at) for at, future in enumerate(futures) for n in future.needs if n in inside)
-            demands = [(f.demand.compute_gflop, f.demand.memory_gb, f.demand.output_gb, 0.0) for f in futures]
+            names, needs = self._problem.cluster.label_names, [future.demand for future in futures]
+            whole = [(f.places, label_bits(f.labels, names)) for f in needs]
+            demands = [(f.compute_gflop, f.memory_gb, f.output_gb, 0.0, *w) for f, w in zip(needs, whole, strict=True)]
             pairs = np.array(edges, dtype=np.int64).reshape(-1, 2)
             number = next(self._numbers)  # in the order in which they arrive
-            flow = Flow(number, self.backend.clock(), np.array(demands), pairs)
+            flow = Flow(number, self.backend.clock(), np.array(demands, dtype=TASK_DEMAND), pairs)
             for future in futures:
                 future.flow = flow
             self._sent[number] = futures

@@ -31,6 +31,7 @@ from rllib_scale.observation.policy import Policy
 from rllib_scale.policies.make import make_policy
 from rllib_scale.simulator.event_engine import Attempt, EventEngine, compile_ahead
 from rllib_scale.workloads.fitting import fits
+from rllib_scale.workloads.model import TASK_DEMAND
 
 SESSIONS = 100_000
 """Sessions whose last replica is remembered; the one that was longest silent is forgotten first."""
@@ -274,7 +275,7 @@ class Routing:
         found: list[tuple[Hashable, UserError]] = []
         largest = max((replica.memory_gb for replica in self._replicas), default=math.inf)
         for key, known in self._known.items():
-            if known.replica is None and not fits(need := known.demand.memory_gb, largest):
+            if known.replica is None and not fits(need := known.demand.memory_gb, 1, 0, largest, 1, 0):
                 what = f"request: memory_gb {need:g}: the largest replica has {largest:g}"
                 found.append((key, UserError(what)))
         for key, _ in found:
@@ -374,7 +375,8 @@ class Routing:
             return
         home = self._index.get(known.home or "", -1)
         calls = 1 if home < 0 else 2
-        demands = np.tile((demand.compute_gflop, demand.memory_gb, known.moved_gb, 0.0), (calls, 1))
+        needs = demand.compute_gflop, demand.memory_gb, known.moved_gb, 0.0, 1, 0
+        demands = np.array([needs] * calls, dtype=TASK_DEMAND)
         engine.advance(known.arrival_s)
         engine.arrive(known.number, known.arrival_s, demands, CHAIN[: calls - 1], home=home)
         if known.replica is None:

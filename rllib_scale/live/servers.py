@@ -11,10 +11,11 @@ import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from rllib_scale.config import ClusterConfig, EnvConfig, TierConfig, WorkloadConfig
+from rllib_scale.config.cluster import MAX_LABELS
 from rllib_scale.errors import UserError
 from rllib_scale.live.worker import Packed, Server, sleep_for
 
-GFLOPS_LABEL = "gflops"
+GFLOPS_LABEL, NODE_ID_LABEL = "gflops", "ray.io/node-id"
 """Label of a Ray node that says how fast each of its CPUs is [GFLOPS]; without it: 1."""
 BYTES_PER_GB = 1e9
 SERVER_BYTES = 5e7
@@ -120,7 +121,8 @@ def nodes_as_servers(env: EnvConfig) -> tuple[EnvConfig, list[str]]:
     """The problem on servers that are the nodes of the Ray cluster, and their identities.
 
     A node with CPUs is one server: it runs as many tasks at once as it has CPUs, each at the speed that its label
-    `gflops` says, and has the memory that Ray has on it.
+    `gflops` says, and has the memory that Ray has on it. Its other labels are the server's, as `key=value`; of more
+    than MAX_LABELS, keys with the most values, as names of hosts, are left out.
 
     Raises:
         UserError: no node has a CPU, or a label is no speed.
@@ -130,7 +132,7 @@ def nodes_as_servers(env: EnvConfig) -> tuple[EnvConfig, list[str]]:
         raise UserError("no node of the Ray cluster has a CPU")
     nodes.sort(key=lambda node: node["NodeID"])
     tiers: list[TierConfig] = []
-    for node in nodes:
+    for node, labels in zip(nodes, _labels_of([node.get("Labels", {}) for node in nodes]), strict=True):
         label, resources = node.get("Labels", {}).get(GFLOPS_LABEL, "1"), node["Resources"]
         if not re.fullmatch(r"\d+(\.\d+)?", label) or float(label) <= 0:
             raise UserError(f"Ray node {node['NodeID'][:8]}: label {GFLOPS_LABEL}={label!r} must be a number above 0")
@@ -140,15 +142,30 @@ def nodes_as_servers(env: EnvConfig) -> tuple[EnvConfig, list[str]]:
             max_concurrent=int(resources["CPU"]),
             compute_gflops=float(label),
             memory_gb=max(1e-3, resources.get("memory", 0.0) / BYTES_PER_GB),
+            labels=labels,
         )
         tiers.append(tier)
     cluster = env.cluster.model_copy(update={"tiers": tuple(tiers)})
     return for_servers(env, cluster), [node["NodeID"] for node in nodes]
 
 
+def _labels_of(nodes: list[dict[str, str]]) -> list[tuple[str, ...]]:
+    """Labels of servers from those of their nodes; see `nodes_as_servers`."""
+    values: dict[str, set[str]] = {}
+    for labels in nodes:
+        for key in labels.keys() - {GFLOPS_LABEL, NODE_ID_LABEL}:
+            values.setdefault(key, set()).add(labels[key])
+    kept, left = set[str](), MAX_LABELS
+    for key in sorted(values, key=lambda key: (len(values[key]), key)):
+        left -= len(values[key])
+        if left >= 0:
+            kept.add(key)
+    return [tuple(f"{key}={labels[key]}" for key in sorted(kept & labels.keys())) for labels in nodes]
+
+
 def for_servers(env: EnvConfig, cluster: ClusterConfig) -> EnvConfig:
     """The problem on other servers; of its workload only what could be drawn, which must fit them, is another."""
-    largest = max(tier.memory_gb for tier in cluster.tiers)
+    largest = cluster.largest_memory_gb
     memory_gb = {"mean": largest / 2, "std": largest / 4, "low": largest / 1000, "high": largest}
     workload = WorkloadConfig.model_validate(env.workload.model_dump() | {"memory_gb": memory_gb})
     return env.model_copy(update={"cluster": cluster, "workload": workload})

@@ -37,7 +37,7 @@ class Surrogates:
         slowest = min(tier.compute_gflops / (1 + tier.slowdown * (tier.max_concurrent - 1)) for tier in cluster.tiers)
         arrival_s, delay_s, compute_gflop, moved_gb = (
             float(values.max(initial=0.0))
-            for values in (workload.arrival_s, workload.delay_s, workload.compute_gflop, workload.edge_gb)
+            for values in (workload.arrival_s, workload.delay_s, workload.compute_gflop, workload.moved_gb)
         )
         for what, seconds in (
             ("the last workflow arrives after", arrival_s),

@@ -17,6 +17,8 @@ READY = np.dtype(
         ("task", "i8"),  # index in its workflow
         ("compute_gflop", "f8"),  # that is left to do, as schedulers see it
         ("memory_gb", "f8"),
+        ("places", "i8"),  # that it takes of a server
+        ("labels", "i8"),  # that it needs of a server, bits of ClusterConfig.label_names
         ("output_gb", "f8"),
         ("hop", "i8"),  # edges on the longest path to a sink
         ("arrival_s", "f8"),  # of its workflow
@@ -45,6 +47,8 @@ class LiveWorkflow:
     task: np.ndarray  # (T,) index in the workflow: 0 to T - 1 where the whole workflow is seen
     compute_gflop: np.ndarray  # (T,) as schedulers see it
     memory_gb: np.ndarray  # (T,)
+    places: np.ndarray  # (T,) as in READY
+    labels: np.ndarray  # (T,) as in READY
     output_gb: np.ndarray  # (T,)
     delay_s: np.ndarray  # (T,) release delays
     edges: np.ndarray  # (E, 2) predecessor, successor, rows of these arrays; by predecessor
@@ -66,9 +70,9 @@ class Snapshot:
         capacity_gflops: (N,) GFLOPS of each task that runs there; 0 in an empty row.
         memory_gb: (N,) GB in all.
         free_memory_gb: (N,) GB that no running task needs.
-        max_concurrent: (N,) tasks that it runs at once.
+        max_concurrent: (N,) its places: tasks that it runs at once, where each takes one.
         properties: (N,) simulator.cluster.SERVER: what the tier of each declares.
-        num_running: (N,) tasks that it runs.
+        num_running: (N,) places that are in use.
         status: (N,) UP, DRAINING or AWAY.
         expected_end_s: (N,) when the next of its running tasks is expected to end [s]; inf where none runs.
         available_at_s: (N,) when a place is expected to be free, tasks that wait for it in this round included [s]; inf

@@ -41,27 +41,28 @@ def servers_of(now: Snapshot) -> Servers:
 
 
 @compiled
-def give(servers, j, memory, lasts):  # type: ignore[no-untyped-def]
-    """Give server j to a task of that memory [GB] that takes `lasts` s there; returns whether it starts.
+def give(servers, j, memory, places, labels, lasts):  # type: ignore[no-untyped-def]
+    """Give server j to a task that needs memory [GB], places and labels for `lasts` s; returns whether it starts.
 
-    It starts where the server is open and the memory is free. Otherwise it waits, and the server is open to none.
+    It starts where the server is open and has them free. Otherwise it waits, and the server is open to none.
     """
-    starts = servers.is_open[j] and fits(memory, servers.free[j])
+    server, free = servers.properties[j], servers.free_places[j]
+    starts = servers.is_open[j] and fits(memory, places, labels, servers.free[j], free, server.labels)
     if starts:
         servers.free[j] -= memory
-        servers.free_places[j] -= 1
+        servers.free_places[j] -= places
         servers.next_end[j] = min(servers.next_end[j], lasts)
     if servers.is_open[j] and (not starts or servers.free_places[j] == 0):
         servers.is_open[j] = False
         if servers.next_end[j] < np.inf:
             servers.wait[j] = servers.next_end[j]
     if not starts:
-        servers.wait[j] += lasts / servers.properties[j].max_concurrent
+        servers.wait[j] += lasts * places / server.max_concurrent
     return starts
 
 
 give_one = Direct(give)
-"""`give` for code that is not compiled: servers, j as int, memory and lasts as float."""
+"""`give` for code that is not compiled: servers, j, places and labels as int, memory and lasts as float."""
 
 
 class Starting:
@@ -87,8 +88,14 @@ class Starting:
         self.transfer_s = snapshot.transfer_s
         self.execution_s = np.where(there, ready["compute_gflop"][:, None] / capacity, np.inf)
         self.lasts_s = self.transfer_s + self.execution_s
-        self.can_start = self.servers.is_open & fits(ready["memory_gb"][:, None], self.servers.free)
+        self.can_start = self._room()
         self.started: list[tuple[int, int]] = []
+
+    def _room(self) -> np.ndarray:
+        """(R, N) bool: the server is open, and has what the task needs."""
+        ready, servers = self.snapshot.ready, self.servers
+        needs = (ready[name][:, None] for name in ("memory_gb", "places", "labels"))
+        return servers.is_open & fits(*needs, servers.free, servers.free_places, servers.properties["labels"])
 
     def start(self, task: int, server: int) -> None:
         """Let a task (a row of `Snapshot.ready`) start on a server that is open for it.
@@ -98,11 +105,13 @@ class Starting:
         """
         if not self.can_start[task, server]:
             raise ValueError(f"waiting task {task} cannot start on server {server}")
-        memory = self.snapshot.ready["memory_gb"]
-        give_one(self.servers, int(server), float(memory[task]), float(self.lasts_s[task, server]))
+        needs = self.snapshot.ready[task]
+        lasts_s = float(self.lasts_s[task, server])
+        whole = int(needs["places"]), int(needs["labels"])
+        give_one(self.servers, int(server), float(needs["memory_gb"]), *whole, lasts_s)
         self.waits[task] = False
         self.started.append((task, server))
-        self.can_start &= self.servers.is_open & fits(memory[:, None], self.servers.free) & self.waits[:, None]
+        self.can_start &= self._room() & self.waits[:, None]
 
     def answers(self) -> np.ndarray:
         """(K, 3) workflow, task, server of what was started, as `Dispatcher.dispatch` gives it."""

@@ -16,7 +16,7 @@ ENV = np.dtype(
         ("num_inputs", "i8"),
         ("num_new", "i8"),
         ("tasks_in_system", "i8"),  # that have not ended, as far as they are seen
-        ("work_in_system_gflop", "f8"),  # whole demands of these, as schedulers see them
+        ("work_in_system_gflop", "f8"),  # whole demands of these, for each place, as schedulers see them
         ("is_revealed", "i8"),  # tasks are seen when their predecessors have ended
         ("num_ended", "i8"),
     ]
@@ -27,6 +27,8 @@ WAITING = np.dtype(
         ("task", "i8"),
         ("compute_gflop", "f8"),  # that is left to do, as schedulers see it
         ("memory_gb", "f8"),
+        ("places", "i8"),  # that it takes of a server
+        ("labels", "i8"),  # that it needs of a server, bits of ClusterConfig.label_names
         ("arrival_s", "f8"),  # of its workflow
         ("ready_s", "f8"),
         ("hop", "i8"),
@@ -62,7 +64,7 @@ class View(NamedTuple):
     properties: np.ndarray  # (N,) simulator.cluster.SERVER: what the tier of each declares; 0 in an empty row
     limit: np.ndarray  # (B, N) GB that a task may need; -1: none can start there any more
     wait: np.ndarray  # (B, N) s until a place is free; inf: none can start there any more
-    free_places: np.ndarray  # (B, N) tasks that it could run beside those that it runs
+    free_places: np.ndarray  # (B, N)
     is_open: np.ndarray  # (B, N) bool: takes tasks, has a free place and is not reserved
     free: np.ndarray  # (B, N) GB
     next_end: np.ndarray  # (B, N) s until the next of its tasks ends; inf: it runs none

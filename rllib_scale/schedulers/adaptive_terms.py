@@ -111,7 +111,7 @@ def _write_context(b, view, ready, kept, estimates, prices, x):  # type: ignore[
     tau, now, passed = means.tau, shown.clock_s, shown.clock_s - kept.clock_s
     arrived, hidden, waiting, idle_slow, idle_fast = 0.0, 0.0, 0.0, 0.0, 0.0
     for i in range(shown.num_waiting):
-        waiting += view.waiting[b, i].compute_gflop
+        waiting += view.waiting[b, i].compute_gflop * view.waiting[b, i].places
     convert_seconds(kept, means.capacity)
     # Offered load: work that arrives, in seconds of all places, in two exponential averages. 1/phi of a workflow's work
     # counts at its arrival and the rest when its tasks become ready (phi = stay): a deep workflow does not offer all of

@@ -20,9 +20,17 @@ from rllib_scale.observation.starting import give
 from rllib_scale.observation.view import View
 from rllib_scale.schedulers.adaptive_price import SHAPE, AdaptivePrice
 from rllib_scale.schedulers.adaptive_terms import AdaptiveTerms
-from rllib_scale.schedulers.visiting import LEAST_COST, Way, choose, compiled_servers_in, cost_of, terms_on
+from rllib_scale.schedulers.visiting import (
+    LEAST_COST,
+    Way,
+    can_start_on,
+    choose,
+    compiled_servers_in,
+    cost_of,
+    fits_on,
+    terms_on,
+)
 from rllib_scale.schedulers.visits import NUMBERS, keys_by_price, sink
-from rllib_scale.workloads.fitting import fits
 
 MOST_ASKED = 8
 """Tasks of a round for which a server is chosen from outside."""
@@ -135,7 +143,7 @@ def visit_next(  # type: ignore[no-untyped-def]
 def _answer(b, task, j, total, stays, servers, answers, count):  # type: ignore[no-untyped-def]
     """Give server j to a task, and write the answer (4,)."""
     lasts, answer = max(0.0, total - stays[j]) + task.compute_gflop / servers.capacity[j], answers[count[0]]
-    starts = give(servers, j, task.memory_gb, lasts)
+    starts = give(servers, j, task.memory_gb, task.places, task.labels, lasts)
     answer[0], answer[1], answer[2], answer[3] = b, task.workflow, task.task, j if starts else -2 - j
     count[0] += 1
 
@@ -143,7 +151,7 @@ def _answer(b, task, j, total, stays, servers, answers, count):  # type: ignore[
 @internal
 def _starts_somewhere(task, servers):  # type: ignore[no-untyped-def]
     for j in range(len(servers.limit)):  # noqa: SIM110 (compiled code knows no generators)
-        if servers.is_open[j] and fits(task.memory_gb, servers.free[j]):
+        if can_start_on(j, task, servers):
             return True
     return False
 
@@ -170,8 +178,8 @@ def _write_head(b, task, behind, view, means, inputs, servers, row):  # type: ig
     now, has_room, can_start, there = view.env[b].clock_s, 0, 0, 0
     for j in range(len(servers.limit)):
         there += servers.limit[j] >= 0.0 and servers.capacity[j] > 0.0
-        has_room += fits(task.memory_gb, servers.limit[j])
-        can_start += servers.is_open[j] and fits(task.memory_gb, servers.free[j])
+        has_room += fits_on(j, task, servers)
+        can_start += can_start_on(j, task, servers)
     for i in range(CONTEXT):
         row[i] = inputs[1 + i]
     row[CONTEXT] = math.log(max(LEAST, task.compute_gflop / means.compute))
@@ -190,7 +198,7 @@ def _write_servers(task, way, total, stays, servers, means, prices, row):  # typ
     for j in range(len(servers.capacity)):
         out = row[HEAD + j * WIDTH : HEAD + (j + 1) * WIDTH]
         out[:] = 0.0
-        if not fits(task.memory_gb, servers.limit[j]):
+        if not fits_on(j, task, servers):
             continue
         capacity = servers.capacity[j]
         can_start, ahead, lasts = terms_on(j, task, total, stays, servers)

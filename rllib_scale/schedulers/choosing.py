@@ -281,7 +281,7 @@ def choose_on(way, most, draws, last, outcomes, table):  # type: ignore[no-untyp
     """
     state, problem = state_of(table), problem_of(table)
     for count in range(most):
-        row, fit = seen_in_round(state)
+        row, fit = seen_in_round(state, problem)
         j = _choose(way[0], row, fit, draws[min(count, len(draws) - 1)], last[0])
         if fit[j] == OPEN:
             last[0] = j

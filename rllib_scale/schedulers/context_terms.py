@@ -116,7 +116,7 @@ def write_theta(  # type: ignore[no-untyped-def]
         capacity = capacity if capacity > 0.0 else np.inf
         ready = 0.0
         for i in range(shown.num_waiting):
-            ready += view.waiting[b, i].compute_gflop
+            ready += view.waiting[b, i].compute_gflop * view.waiting[b, i].places
         queue, work = shown.num_waiting / places, shown.work_in_system_gflop / capacity
 
         now, passed = shown.clock_s, shown.clock_s - kept.clock_s

@@ -40,26 +40,29 @@ MOST_LOAD = 0.98
 
 
 class Classes(NamedTuple):
-    """The K kinds of servers: those of one speed, one memory, as many places and one slowdown are one."""
+    """The K kinds of servers: those of one speed, one memory, as many places, one slowdown and the same labels."""
 
     speed: np.ndarray  # (K,) GFLOPS of each task that runs there
     memory: np.ndarray  # (K,) GB of a server
     max_concurrent: np.ndarray  # (K,) tasks that a server runs at once
     places: np.ndarray  # (K,) tasks that all of them run at once
+    labels: np.ndarray  # (K,) int64, bits of ClusterConfig.label_names
     slowdown: np.ndarray  # (K,) how many times as long an execution takes where all places are busy
     of: np.ndarray  # (N,) class of each server, tier by tier
 
     @classmethod
     def in_cluster(cls, cluster: ClusterConfig) -> Classes:
-        """By speed, then memory, places and slowdown."""
+        """By speed, then memory, places, slowdown and labels."""
+        sets, of_set = np.unique(cluster.labels_of_tiers, return_inverse=True)
         kinds = [
-            (t.compute_gflops, t.memory_gb, t.max_concurrent, 1.0 + t.slowdown * (t.max_concurrent - 1))
-            for t in cluster.tiers
+            (t.compute_gflops, t.memory_gb, t.max_concurrent, 1.0 + t.slowdown * (t.max_concurrent - 1), labels)
+            for t, labels in zip(cluster.tiers, of_set, strict=True)
         ]
         found, of_tier = np.unique(np.array(kinds, dtype=np.float64), axis=0, return_inverse=True)
-        speed, memory, max_concurrent, slowdown = found.T
+        speed, memory, max_concurrent, slowdown, which = found.T
         of = np.repeat(of_tier.ravel(), [tier.count for tier in cluster.tiers])
-        return cls(speed, memory, max_concurrent, np.bincount(of) * max_concurrent, slowdown, of)
+        places, labels = np.bincount(of) * max_concurrent, sets[which.astype(np.int64)]
+        return cls(speed, memory, max_concurrent, places, labels, slowdown, of)
 
 
 def duals(
@@ -100,17 +103,18 @@ def duals(
     return np.array([np.maximum(0.0, -solved.ineqlin.marginals) for solved in found])[back]
 
 
-def prices(classes: Classes, workload: Workload, rate: float, revealed: bool = False) -> np.ndarray:
+def prices(classes: Classes, workload: Workload, labels: np.ndarray, rate: float, revealed: bool = False) -> np.ndarray:
     """What a second on a place of each class costs, in seconds of one task that nothing follows.
 
     A task weighs as many as it and its descendants are, for all of them wait for it. Where a server has several places,
-    a task takes as much of it as the larger of a place and its share of the memory; the price is then of a task of the
-    mean size of those that fit. Prices rise with the load in steps, at each of which one kind of task moves to another
-    class: the mean over `LOADS` is between those of the steps nearby.
+    a task takes as much of it as the larger of its places and its share of the memory; the price is then of a task of
+    the mean size of those that fit. Prices rise with the load in steps, at each of which one kind of task moves to
+    another class: the mean over `LOADS` is between those of the steps nearby.
 
     Args:
         classes: of servers.
         workload: a sample of the workflows.
+        labels: (T,) that its tasks need, as those of `classes`.
         rate: at which they arrive [1/s].
         revealed: that followers are not seen, so that each task weighs 1.
 
@@ -119,18 +123,21 @@ def prices(classes: Classes, workload: Workload, rate: float, revealed: bool = F
     """
     memory, gflop = workload.memory_gb, workload.compute_gflop
     weight = np.ones(len(memory)) if revealed else _descendants(workload)
-    has_room = fits(memory[:, None], classes.memory)
+    taken = workload.places
+    needs = memory[:, None], taken[:, None], labels[:, None]
+    has_room = fits(*needs, classes.memory, classes.max_concurrent, classes.labels)
     levels = np.zeros(len(memory))
     if classes.max_concurrent.max() > 1:
         cuts = np.quantile(memory, np.linspace(0, 1, MEMORY_LEVELS + 1)[1:-1])
         levels = np.searchsorted(cuts, memory).astype(np.float64)
-    # Execution times are in proportion to the demand: tasks of one weight that fit the same classes are one kind.
-    kinds, kind = np.unique(np.column_stack([weight, has_room, levels]), axis=0, return_inverse=True)
+    # Execution times are in proportion to the demand: tasks of one weight and as many places that fit the same classes
+    # are one kind.
+    kinds, kind = np.unique(np.column_stack([weight, has_room, levels, taken]), axis=0, return_inverse=True)
     work = np.bincount(kind.ravel(), gflop)
     mean_memory = np.bincount(kind.ravel(), gflop * memory) / work
-    # Dominant share: a task takes a place, or as many as its memory would hold.
-    places = np.maximum(1.0, mean_memory[:, None] / classes.memory * classes.max_concurrent)
-    fit = kinds[:, 1:-1] > 0
+    # Dominant share: a task takes its places, or as many as its memory would hold.
+    places = np.maximum(kinds[:, -1:], mean_memory[:, None] / classes.memory * classes.max_concurrent)
+    fit = kinds[:, 1:-2] > 0
     seconds = np.where(fit, work[:, None] * classes.slowdown / classes.speed, np.inf)
     span = workload.num_workflows / rate
     found = duals(kinds[:, 0], seconds, places * seconds, classes.places * span, LOADS).mean(axis=0)
@@ -161,7 +168,8 @@ def prices_of(env: EnvConfig, load: float | None = None) -> tuple[Classes, np.nd
     rate = sample.rate if load is None else sample.rate * load / sample.offered_load(env)
     classes = Classes.in_cluster(env.cluster)
     mean_s = float(sample.workload.compute_gflop.mean() * classes.places.sum() / (classes.places @ classes.speed))
-    return classes, prices(classes, sample.workload, rate, env.information.workflows == "revealed"), mean_s
+    labels, revealed = sample.workload.labels_on(env.cluster), env.information.workflows == "revealed"
+    return classes, prices(classes, sample.workload, labels, rate, revealed), mean_s
 
 
 def initial_weights_by_duals(env: EnvConfig, speeds: np.ndarray) -> np.ndarray:

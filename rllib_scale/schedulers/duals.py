@@ -18,7 +18,6 @@ from typing import NamedTuple
 import numpy as np
 
 from rllib_scale.compiled import internal
-from rllib_scale.workloads.fitting import fits
 
 SMOOTHING = 0.15
 """Weight of the entropy, relative to the execution of a mean task on a mean place."""
@@ -37,9 +36,8 @@ class Program(NamedTuple):
 
     work: np.ndarray  # (T,) share of all work; they add up to 1
     weight: np.ndarray  # (T,) of a unit of time, 1 in the mean
-    needs: np.ndarray  # (T,) memory
+    fits: np.ndarray  # (T,) int64 whose bit k says whether the kind fits class k
     speed: np.ndarray  # (K,) of a place, 1 in the mean
-    memory: np.ndarray  # (K,) that a task may need
     capacity: np.ndarray  # (K,) share of all capacity; they add up to 1
     price: np.ndarray  # (K,) written: of a unit of work in each class
     used: np.ndarray  # (K,) share of all work that goes to each class
@@ -51,36 +49,54 @@ class Program(NamedTuple):
 
 def room_for(kinds: int, classes: int) -> Program:
     """Arrays for so many kinds and classes."""
-    work, weight, needs = np.zeros((3, kinds))
-    speed, memory, capacity = np.zeros((3, classes))
+    work, weight = np.zeros((2, kinds))
+    speed, capacity = np.zeros((2, classes))
     price, used, share, step, trial = np.zeros((5, classes))
     curvature = np.zeros((classes, classes))
-    return Program(work, weight, needs, speed, memory, capacity, price, used, share, step, trial, curvature)
+    fits = np.zeros(kinds, dtype=np.int64)
+    return Program(work, weight, fits, speed, capacity, price, used, share, step, trial, curvature)
 
 
 @internal
 def most_load(kinds, classes, program):  # type: ignore[no-untyped-def]
     """The largest load that all classes can carry, where 1 is as much work as capacity.
 
-    A class that takes a task takes every task that needs less memory. So for each class the tasks that no class of less
-    memory takes must fit into the classes of at least its memory, and that is enough (Hall's theorem).
+    The kinds that fit no other class than those of a set must fit into these: that is enough for all sets (Hall's
+    theorem). The classes of one kind, and of two together, are the sets that are looked at. They suffice where the
+    classes of any two kinds are disjoint or one's are among the other's, as without labels; else it may be less.
     """
     found = np.inf
-    for k in range(classes):
-        # Of the tasks that need more memory than any smaller class has, all must fit into classes at least this large.
-        own, below = program.memory[k], -np.inf
-        capacity, work = 0.0, 0.0
-        for j in range(classes):
-            if program.memory[j] >= own:
-                capacity += program.capacity[j]
-            else:
-                below = max(below, program.memory[j])
-        for t in range(kinds):
-            if program.needs[t] > below:
-                work += program.work[t]
-        if work > 0.0:
-            found = min(found, capacity / work)
+    for t in range(kinds):
+        if not _is_first(t, program):
+            continue
+        found = min(found, _load_of(program.fits[t], kinds, classes, program))
+        for u in range(t):
+            both = program.fits[t] | program.fits[u]
+            if both != program.fits[t] and both != program.fits[u] and _is_first(u, program):
+                found = min(found, _load_of(both, kinds, classes, program))
     return found
+
+
+@internal
+def _is_first(t, program):  # type: ignore[no-untyped-def]
+    """Whether no kind before fits the same classes."""
+    for u in range(t):  # noqa: SIM110 (compiled code knows no generators)
+        if program.fits[u] == program.fits[t]:
+            return False
+    return True
+
+
+@internal
+def _load_of(chosen, kinds, classes, program):  # type: ignore[no-untyped-def]
+    """Capacity of the classes of a set of bits over the work of the kinds that fit no other class."""
+    capacity, work = 0.0, 0.0
+    for k in range(classes):
+        if chosen >> k & 1:
+            capacity += program.capacity[k]
+    for t in range(kinds):
+        if program.fits[t] & ~chosen == 0:
+            work += program.work[t]
+    return capacity / work
 
 
 @internal
@@ -132,10 +148,10 @@ def _evaluate(price, load, kinds, classes, program, with_curvature):  # type: ig
         least, total = np.inf, 0.0
         for k in range(classes):
             share[k] = program.weight[t] / program.speed[k] + price[k]
-            if fits(program.needs[t], program.memory[k]):
+            if program.fits[t] >> k & 1:
                 least = min(least, share[k])
         for k in range(classes):
-            is_choice = fits(program.needs[t], program.memory[k])
+            is_choice = program.fits[t] >> k & 1
             share[k] = program.capacity[k] * math.exp((least - share[k]) / SMOOTHING) if is_choice else 0.0
             total += share[k]
         value += program.work[t] * (least - SMOOTHING * math.log(total))

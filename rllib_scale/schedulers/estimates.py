@@ -28,6 +28,8 @@ SAMPLE = np.dtype(
     [
         ("compute", "f8"),  # GFLOP
         ("memory", "f8"),  # GB
+        ("places", "i8"),  # that it takes
+        ("labels", "i8"),  # that it needs
         ("descendants", "f8"),  # itself included
         ("seen", "i8"),  # as WAITING
     ]
@@ -97,13 +99,13 @@ def observe(b, view, since_s, estimates):  # type: ignore[no-untyped-def]
         task = view.waiting[b, i]
         if task.ready_s <= since_s:
             continue
-        ready += task.compute_gflop
+        ready += task.compute_gflop * task.places
         of.delay = KEEPS * of.delay + task.delay_s
         of.delays = KEEPS * of.delays + 1.0
         sample = estimates.ring[b, of.sampled % RING]
         of.sampled += 1
         sample.compute, sample.memory, sample.descendants = task.compute_gflop, task.memory_gb, task.descendants
-        sample.seen = task.seen
+        sample.places, sample.labels, sample.seen = task.places, task.labels, task.seen
     return ready
 
 

@@ -1,8 +1,9 @@
 """The server for a task among servers of few kinds, without a look at all of them.
 
-Where every server has one place, the servers of one speed, memory and price differ for a task in two things alone:
-whether its input is there, and when they are available. So of each kind the first open server and the one that is
-available first are enough, and the servers that the input is on. A thousand servers take hardly longer than a hundred.
+Where every server has one place, the servers of one speed, memory, price and set of labels differ for a task in two
+things alone: whether its input is there, and when they are available. So of each kind the first open server and the one
+that is available first are enough, and the servers that the input is on. A thousand servers take hardly longer than a
+hundred.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ KIND = np.dtype(
     [
         ("capacity", "f8"),
         ("limit", "f8"),
+        ("labels", "i8"),
         ("price", "f8"),
         ("first", "i8"),  # where its servers begin in `open` and in `heap`
         ("end_open", "i8"),  # end of those that were open when the round began, lowest first
@@ -55,14 +57,15 @@ def sort_servers(servers, prices, kinds):  # type: ignore[no-untyped-def]
         if limit[j] < 0.0:
             continue
         # Servers stand tier by tier: the kind of the one before is the first guess.
-        if count == 0 or not _is_of(table[k], capacity[j], limit[j], prices[j]):
+        if count == 0 or not _is_of(table[k], j, servers, prices):
             k = 0
-            while k < count and not _is_of(table[k], capacity[j], limit[j], prices[j]):
+            while k < count and not _is_of(table[k], j, servers, prices):
                 k += 1
         if k == count:
             if count == len(table):
                 return
             table[k].capacity, table[k].limit, table[k].price = capacity[j], limit[j], prices[j]
+            table[k].labels = servers.properties[j].labels
             table[k].first = 0
             count += 1
         of[j] = k
@@ -87,8 +90,9 @@ def sort_servers(servers, prices, kinds):  # type: ignore[no-untyped-def]
 
 
 @internal
-def _is_of(kind, capacity, limit, price):  # type: ignore[no-untyped-def]
-    return kind.capacity == capacity and kind.limit == limit and kind.price == price
+def _is_of(kind, j, servers, prices):  # type: ignore[no-untyped-def]
+    is_like = kind.capacity == servers.capacity[j] and kind.limit == servers.limit[j] and kind.price == prices[j]
+    return is_like and kind.labels == servers.properties[j].labels
 
 
 @internal
@@ -158,7 +162,7 @@ def choose_by_kind(way, task, inputs, total, stays, servers, kinds):  # type: ig
         if j < 0:
             continue
         kind = kinds.table[kinds.of[j]]
-        if not fits(task.memory_gb, kind.limit):
+        if not fits(task.memory_gb, task.places, task.labels, kind.limit, 1, kind.labels):
             continue
         lasts = max(0.0, total - stays[j]) + task.compute_gflop / kind.capacity
         cost = cost_of(way, kind.price, servers.wait[j], lasts, kind.capacity, servers.is_open[j])

@@ -65,6 +65,7 @@ def heft(
     mean_delay_s: Floats | None = None,
     timelines: Timelines | None = None,
     first_number: int = 0,
+    release_s: Floats | None = None,
 ) -> Plan:
     """Heterogeneous Earliest Finish Time: by upward rank, each task to where it finishes first, gaps included.
 
@@ -75,6 +76,8 @@ def heft(
         mean_delay_s: (E,) what the ranks take for it; by default `delay_s`, the mean over pairs of distinct servers.
         timelines: what is planned already; the plan is added to it. By default all servers are free from 0 on.
         first_number: number of task 0 in the timelines.
+        release_s: (T,) time from the end of its predecessors until a task is ready [s], 0 by default; of a task without
+            any, when it is ready.
 
     Returns:
         The plan. One task of two seconds, which the second server halves:
@@ -82,11 +85,11 @@ def heft(
         >>> heft(np.array([[2.0, 1.0]]), np.zeros((0, 2), dtype=np.int64)).makespan_s
         1.0
     """
-    delay, mean_delay, lines = _defaults(execution_s, edges, delay_s, mean_delay_s, timelines)
+    delay, mean_delay, release, lines = _defaults(execution_s, edges, delay_s, mean_delay_s, release_s, timelines)
     upward = upward_rank(_mean_execution(execution_s), edges, mean_delay)
     order = np.argsort(-upward, kind="stable")
     never = np.full(len(execution_s), -1)
-    return Plan(*place_all(execution_s, edges, delay, order, never, lines, first_number))
+    return Plan(*place_all(execution_s, edges, delay, release, order, never, lines, first_number))
 
 
 def cpop(
@@ -96,6 +99,7 @@ def cpop(
     mean_delay_s: Floats | None = None,
     timelines: Timelines | None = None,
     first_number: int = 0,
+    release_s: Floats | None = None,
 ) -> Plan:
     """Critical Path on a Processor: the tasks of a longest path to one server, the others as by HEFT.
 
@@ -106,7 +110,7 @@ def cpop(
 
     Args and returns: as of `heft`.
     """
-    delay, mean_delay, lines = _defaults(execution_s, edges, delay_s, mean_delay_s, timelines)
+    delay, mean_delay, release, lines = _defaults(execution_s, edges, delay_s, mean_delay_s, release_s, timelines)
     mean = _mean_execution(execution_s)
     upward = upward_rank(mean, edges, mean_delay)
     priority = upward + downward_rank(mean, edges, mean_delay)
@@ -118,16 +122,24 @@ def cpop(
     if np.isfinite(ends).any():
         fixed[path] = np.argmin(ends)
     order = by_priority(priority, edges)
-    return Plan(*place_all(execution_s, edges, delay, order, fixed, lines, first_number))
+    return Plan(*place_all(execution_s, edges, delay, release, order, fixed, lines, first_number))
 
 
 def _defaults(
-    execution_s: Floats, edges: Ints, delay_s: Floats | None, mean_delay_s: Floats | None, timelines: Timelines | None
-) -> tuple[Floats, Floats, Lines]:
+    execution_s: Floats,
+    edges: Ints,
+    delay_s: Floats | None,
+    mean_delay_s: Floats | None,
+    release_s: Floats | None,
+    timelines: Timelines | None,
+) -> tuple[Floats, Floats, Floats, Lines]:
+    """Delays of the edges, and for the ranks; release delays of the tasks; room in the timelines."""
     delay = np.zeros(len(edges)) if delay_s is None else delay_s
+    release = np.zeros(len(execution_s)) if release_s is None else release_s
     timelines = timelines or Timelines(execution_s.shape[1])
     timelines.make_room(len(execution_s))
-    return delay, delay if mean_delay_s is None else mean_delay_s, timelines.lines
+    # A way through the workflow is as long as what is waited for on it.
+    return delay, (delay if mean_delay_s is None else mean_delay_s) + release[edges[:, 1]], release, timelines.lines
 
 
 def _mean_execution(execution_s: Floats) -> Floats:

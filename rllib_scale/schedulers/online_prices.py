@@ -34,6 +34,7 @@ CLASS = np.dtype(
     [
         ("capacity", "f8"),  # GFLOPS of each task
         ("memory", "f8"),  # GB
+        ("labels", "i8"),
         ("max_concurrent", "i8"),
         ("servers", "i8"),
         ("places", "f8"),  # tasks that they run at once, as far as their memory allows
@@ -70,6 +71,7 @@ class Prices(NamedTuple):
     used: np.ndarray  # (B, MOST_CLASSES, 2) share of the places of each class: average, and since the last event
     program: Program  # scratch
     kinds: np.ndarray  # (BINS, 1 + MOST_CLASSES, 3) scratch
+    sets: np.ndarray  # (1 + MOST_CLASSES,) int64 scratch: sets of classes that kinds fit, as bits; 0: none
     at_load: np.ndarray  # (MOST_CLASSES,) scratch
 
 
@@ -84,6 +86,7 @@ def no_prices(num_envs: int, num_servers: int) -> Prices:
         np.zeros((num_envs, MOST_CLASSES, 2)),
         room_for(BINS * (1 + MOST_CLASSES), MOST_CLASSES),
         np.zeros((BINS, 1 + MOST_CLASSES, 3)),
+        np.zeros(1 + MOST_CLASSES, dtype=np.int64),
         np.zeros(MOST_CLASSES),
     )
 
@@ -108,7 +111,7 @@ def update_prices(b, view, estimates, prices):  # type: ignore[no-untyped-def]
 
 @internal
 def _sort_servers(b, view, prices):  # type: ignore[no-untyped-def]
-    """Sort the servers that take tasks by speed, memory and places; a class inherits the average use of its servers."""
+    """Sort the servers that take tasks by speed, memory, labels and places; a class inherits its servers' use."""
     classes, count = prices.classes[b], 0
     prices.means[b].servers = 0
     used, carried = prices.used[b], prices.kinds[0]  # sums of both columns of `used` over servers, and how many
@@ -122,6 +125,7 @@ def _sort_servers(b, view, prices):  # type: ignore[no-untyped-def]
         while k < count and not (
             classes[k].capacity == view.capacity[j]
             and classes[k].memory == view.limit[b, j]
+            and classes[k].labels == view.properties[j].labels
             and classes[k].max_concurrent == view.properties[j].max_concurrent
         ):
             k += 1
@@ -134,6 +138,7 @@ def _sort_servers(b, view, prices):  # type: ignore[no-untyped-def]
         elif k == count:
             count += 1
             classes[k].capacity, classes[k].memory = view.capacity[j], view.limit[b, j]
+            classes[k].labels = view.properties[j].labels
             classes[k].max_concurrent, classes[k].servers = view.properties[j].max_concurrent, 0
         classes[k].servers += 1
         prices.means[b].servers += 1
@@ -172,7 +177,7 @@ def _take_means(b, is_revealed, estimates, prices):  # type: ignore[no-untyped-d
         means.places += server.places
         means.capacity += server.places * server.capacity
         means.slowest, means.fastest = min(means.slowest, server.capacity), max(means.fastest, server.capacity)
-        if fits(means.memory, server.memory):
+        if fits(means.memory, 1, 0, server.memory, 1, 0):
             means.common = min(means.common, server.capacity)
     # No server has the memory for a mean task.
     means.common = means.slowest if means.common == np.inf else means.common
@@ -193,52 +198,64 @@ def _places_of(server, ring, count):  # type: ignore[no-untyped-def]
         return 1.0
     memory, work = 0.0, 0.0
     for i in range(count):
-        if fits(ring[i].memory, server.memory):
+        task = ring[i]
+        if fits(task.memory, task.places, task.labels, server.memory, server.max_concurrent, server.labels):
             # Tasks weighed by their work: long ones hold the memory longer.
-            memory += ring[i].compute * ring[i].memory
-            work += ring[i].compute
+            memory += task.compute * task.memory
+            work += task.compute
     if memory == 0.0:
         return float(server.max_concurrent)
     return max(1.0, min(float(server.max_concurrent), server.memory * work / memory))
 
 
 @internal
-def _add_kind(compute, memory, descendants, b, prices):  # type: ignore[no-untyped-def]
-    level, classes = 0, prices.means[b].num_classes
+def _add_kind(compute, memory, places, labels, descendants, b, prices):  # type: ignore[no-untyped-def]
+    found, level, classes = 0, 0, prices.means[b].num_classes
     for k in range(classes):
-        level += not fits(memory, prices.classes[b, k].memory)
-    if level == classes:
+        server = prices.classes[b, k]
+        if fits(memory, places, labels, server.memory, server.max_concurrent, server.labels):
+            found |= 1 << k
+        else:
+            level += 1
+    if found == 0:
         return  # it fits no server that is present
+    # Where sets of classes are found: without labels there is one of each number of classes, in its place at once.
+    for _ in range(len(prices.sets)):
+        if prices.sets[level] in (0, found):
+            break
+        level = (level + 1) % len(prices.sets)
+    if prices.sets[level] not in (0, found):
+        return  # more sets than classes: it counts for nothing
+    prices.sets[level] = found
     # Tasks are one kind if they have as many descendants, to a third of a doubling, and fit the same classes.
     at = min(BINS - 1, max(0, int(PER_DOUBLING * math.log2(max(1.0, descendants)))))
     kind = prices.kinds[at, level]
-    kind[0] += compute
+    kind[0] += compute * places  # of the capacity, which counts places
     kind[1] += compute * descendants
-    kind[2] = max(kind[2], memory)
 
 
 @internal
 def _fill_program(b, estimates, prices):  # type: ignore[no-untyped-def]
     """The linear program of the sample; returns how many kinds of tasks it has."""
     means, program, kinds, ring = prices.means[b], prices.program, prices.kinds, estimates.ring[b]
-    kinds[:] = 0.0
+    kinds[:], prices.sets[:] = 0.0, 0
     count = min(RING, estimates.counts[b].sampled)
     for i in range(count):
-        _add_kind(ring[i].compute, ring[i].memory, ring[i].descendants, b, prices)
+        _add_kind(ring[i].compute, ring[i].memory, ring[i].places, ring[i].labels, ring[i].descendants, b, prices)
     # The prior's tasks spread like generic ones, around a mean half-way, in logarithm, between theirs and that seen.
     unit = math.sqrt(means.descendants / MEAN_DESCENDANTS)
     for i in range(PRIOR_TASKS):
         followers = max(1.0, unit * (1.0, 1.0, 2.0, 3.0, 5.0)[i % 5])
-        _add_kind(means.compute, means.memory * (0.5 + 1.25 * i / (PRIOR_TASKS - 1)), followers, b, prices)
+        _add_kind(means.compute, means.memory * (0.5 + 1.25 * i / (PRIOR_TASKS - 1)), 1, 0, followers, b, prices)
     work, weight, found = 0.0, 0.0, 0
     for at in range(BINS):
-        for level in range(means.num_classes):
+        for level in range(len(prices.sets)):
             if kinds[at, level, 0] > 0.0:
                 work += kinds[at, level, 0]
                 weight += kinds[at, level, 1]
                 program.work[found] = kinds[at, level, 0]
                 program.weight[found] = kinds[at, level, 1] / kinds[at, level, 0]
-                program.needs[found] = kinds[at, level, 2]
+                program.fits[found] = prices.sets[level]
                 found += 1
     for t in range(found):
         # Weights are 1 and shares add up to 1, by work: prices are then relative to a mean task on a mean place.
@@ -247,7 +264,6 @@ def _fill_program(b, estimates, prices):  # type: ignore[no-untyped-def]
     for k in range(means.num_classes):
         server = prices.classes[b, k]
         program.speed[k] = server.capacity * means.tau / means.compute
-        program.memory[k] = server.memory
         program.capacity[k] = server.places * server.capacity / means.capacity
         program.price[k] = 0.0
     if found > 0:

@@ -21,9 +21,10 @@ class Lines(NamedTuple):
 
 
 @partial(compiled, allocates=True)
-def place_all(execution, edges, delay, order, fixed, lines, first_number):  # type: ignore[no-untyped-def]
+def place_all(execution, edges, delay, release, order, fixed, lines, first_number):  # type: ignore[no-untyped-def]
     """Place tasks in `order` where each finishes first, or on server `fixed` [k] if it is not negative.
 
+    `release` [k] s pass from the end of its predecessors until task k is ready; without any it is ready at that time.
     Returns (server, start, finish), each (T,).
     """
     num_tasks, num_servers = execution.shape
@@ -35,7 +36,7 @@ def place_all(execution, edges, delay, order, fixed, lines, first_number):  # ty
             if (fixed[k] >= 0 and j != fixed[k]) or execution[k, j] == np.inf:
                 continue
             # Earliest start by data; the gap search is left out where even without a wait another server is earlier.
-            ready = max(lines.free_at[j], _input_at(k, j, edges, delay, server, finish))
+            ready = max(lines.free_at[j], _input_at(k, j, edges, delay, server, finish) + release[k])
             if ready + execution[k, j] >= least:
                 continue  # not even without a wait
             at = _first_gap(lines, j, ready, execution[k, j])
@@ -48,8 +49,8 @@ def place_all(execution, edges, delay, order, fixed, lines, first_number):  # ty
 
 @compiled
 def _input_at(k, j, edges, delay, server, finish):  # type: ignore[no-untyped-def]
-    """When the input of task k, of tasks that are placed, is on server j."""
-    ready = -np.inf
+    """When the input of task k, of tasks that are placed, is on server j; 0: it needs none."""
+    ready = 0.0
     for e in range(len(edges)):
         if edges[e, 1] == k and server[edges[e, 0]] >= 0:
             before = edges[e, 0]

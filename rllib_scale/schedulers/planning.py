@@ -21,6 +21,7 @@ class _Plans:
     def __init__(self, planner: Planner, snapshot: Snapshot) -> None:
         self.planner = planner
         self.capacity, self.memory = snapshot.capacity_gflops, snapshot.memory_gb
+        self.places, self.offered = snapshot.max_concurrent, snapshot.properties["labels"]
         self.timelines = Timelines(len(self.capacity))
         self.planned: set[int] = set()  # numbers of the tasks on the timelines
         self.without_work: set[int] = (
@@ -28,9 +29,12 @@ class _Plans:
         )  # of these, those that start nowhere: they leave a timeline when they are next
         self.num_workflows = 0
 
-    def _execution_s(self, compute: np.ndarray, memory: np.ndarray) -> np.ndarray:
-        """(T, P) of tasks [GFLOP, GB]; inf where one does not fit."""
-        has_room = fits(memory[:, None], self.memory) & (self.capacity > 0)
+    def _execution_s(
+        self, compute: np.ndarray, memory: np.ndarray, places: np.ndarray, labels: np.ndarray
+    ) -> np.ndarray:
+        """(T, P) of tasks [GFLOP, GB, 1, bits]; inf where one does not fit."""
+        has_room = fits(memory[:, None], places[:, None], labels[:, None], self.memory, self.places, self.offered)
+        has_room &= self.capacity > 0
         execution = np.full(has_room.shape, np.inf)
         np.divide(compute[:, None], self.capacity, out=execution, where=has_room)
         return execution
@@ -41,8 +45,11 @@ class _Plans:
         for number in range(self.num_workflows, snapshot.num_arrived):
             if number in snapshot.workflows:  # a live one may have been given up since
                 workflow, first = snapshot.workflow(number), number << TASK_BITS
-                execution = self._execution_s(workflow.compute_gflop, workflow.memory_gb)
-                self.planner(execution, workflow.edges, timelines=self.timelines, first_number=first)
+                needs = workflow.memory_gb, workflow.places, workflow.labels
+                execution = self._execution_s(workflow.compute_gflop, *needs)
+                follows = np.isin(workflow.task, workflow.edges[:, 1])
+                release = workflow.delay_s + np.where(follows, 0.0, workflow.arrival_s)
+                self.planner(execution, workflow.edges, timelines=self.timelines, first_number=first, release_s=release)
                 self.planned.update(range(first, first + len(execution)))
                 self.without_work.update((first + np.flatnonzero(workflow.compute_gflop == 0)).tolist())
         self.num_workflows = snapshot.num_arrived
@@ -66,7 +73,8 @@ class _Plans:
         numbers = ready["workflow"] << TASK_BITS | ready["task"]
         starts = []
         for k in [k for k, number in enumerate(numbers.tolist()) if number not in self.planned]:
-            execution = self._execution_s(ready["compute_gflop"][k : k + 1], ready["memory_gb"][k : k + 1])[0]
+            columns = (ready[name][k : k + 1] for name in ("compute_gflop", "memory_gb", "places", "labels"))
+            execution = self._execution_s(*columns)[0]
             j = int(np.where(idle, execution, np.inf).argmin())
             if idle[j] and execution[j] < np.inf:
                 starts.append((k, j))

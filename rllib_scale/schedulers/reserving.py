@@ -152,7 +152,7 @@ class Matching:
 
     def __init__(self, view: View, b: int, waiting: np.ndarray) -> None:
         self.waiting, self.servers = waiting, servers_in(view, b)
-        self.has_room = fits(waiting["memory_gb"][:, None], self.servers.limit)
+        self.has_room = self._fits(self.servers.limit, self.servers.properties["max_concurrent"], EVERY)
         """(R, N) bool: now or later."""
         self.lasts = np.full(self.has_room.shape, np.inf)
         """(R, N) s of transfer and execution; inf where it does not fit."""
@@ -163,16 +163,22 @@ class Matching:
             stays = np.bincount(inputs["server"], inputs["transfer_s"], len(self.servers.capacity))
             self.lasts[k] += np.maximum(0.0, inputs["transfer_s"].sum() - stays)
 
+    def _fits(self, space_gb: np.ndarray, places: np.ndarray, at: slice) -> np.ndarray:
+        needs = (self.waiting[name][:, None] for name in ("memory_gb", "places", "labels"))
+        found: np.ndarray = fits(*needs, space_gb[at], places[at], self.servers.properties["labels"][at])
+        return found
+
     def ahead(self, at: slice = EVERY) -> np.ndarray:
-        """(R, ...) s until servers could start each task: where only the memory lacks, until the next task ends."""
+        """(R, ...) s until servers could start each task: where memory or places lack, until the next task ends."""
         s = self.servers
-        lacks_memory = s.is_open[at] & ~fits(self.waiting["memory_gb"][:, None], s.free[at])
-        return np.where(lacks_memory & (s.next_end[at] < np.inf), s.next_end[at], s.wait[at])
+        lacks_room = s.is_open[at] & ~self._fits(s.free, s.free_places, at)
+        return np.where(lacks_room & (s.next_end[at] < np.inf), s.next_end[at], s.wait[at])
 
     def give(self, k: int, j: int) -> tuple[int, int, int]:
         """The answer that gives server j to waiting task k, which starts there or waits for it."""
         task = self.waiting[k]
-        starts = give_one(self.servers, j, float(task["memory_gb"]), float(self.lasts[k, j]))
+        whole = int(task["places"]), int(task["labels"])
+        starts = give_one(self.servers, j, float(task["memory_gb"]), *whole, float(self.lasts[k, j]))
         return int(task["workflow"]), int(task["task"]), j if starts else -2 - j
 
 

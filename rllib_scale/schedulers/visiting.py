@@ -68,12 +68,26 @@ def cost_of(way, price, ahead, lasts, capacity, can_start):  # type: ignore[no-u
 
 
 @internal
+def fits_on(j, task, servers):  # type: ignore[no-untyped-def]
+    """Whether a task can start on server j, now or later."""
+    server = servers.properties[j]
+    return fits(task.memory_gb, task.places, task.labels, servers.limit[j], server.max_concurrent, server.labels)
+
+
+@internal
+def can_start_on(j, task, servers):  # type: ignore[no-untyped-def]
+    """Whether a task can start on server j now."""
+    free, offered = servers.free_places[j], servers.properties[j].labels
+    return servers.is_open[j] and fits(task.memory_gb, task.places, task.labels, servers.free[j], free, offered)
+
+
+@internal
 def terms_on(j, task, total, stays, servers):  # type: ignore[no-untyped-def]
     """Whether a task can start on server j, s until a place is free there, and s that it lasts there.
 
-    Where only the memory lacks, the next end of a task there is awaited.
+    Where only memory or places lack, the next end of a task there is awaited.
     """
-    can_start = servers.is_open[j] and fits(task.memory_gb, servers.free[j])
+    can_start = can_start_on(j, task, servers)
     ahead = servers.wait[j]
     if servers.is_open[j] and not can_start and servers.next_end[j] < np.inf:
         ahead = servers.next_end[j]
@@ -88,7 +102,7 @@ def choose(way, task, total, stays, servers, prices):  # type: ignore[no-untyped
     """
     best, least, best_open, least_open = -1, np.inf, -1, np.inf
     for j in range(len(servers.capacity)):
-        if not fits(task.memory_gb, servers.limit[j]):
+        if not fits_on(j, task, servers):
             continue
         can_start, ahead, lasts = terms_on(j, task, total, stays, servers)
         # The best open server, where `waiting` forbids to wait for a slightly earlier finish.
@@ -107,7 +121,7 @@ def write_options(options, best, way, task, total, stays, servers, prices):  # t
     """Write what the chosen server costs a task, and the best other one, to `options` (2,); -1: it fits no other."""
     options[1].server, options[1].cost = -1, np.inf
     for j in range(len(servers.capacity)):
-        if not fits(task.memory_gb, servers.limit[j]):
+        if not fits_on(j, task, servers):
             continue
         can_start, ahead, lasts = terms_on(j, task, total, stays, servers)
         cost = cost_of(way, prices[j], ahead, lasts, servers.capacity[j], can_start)

@@ -222,7 +222,7 @@ def visit_all(  # type: ignore[no-untyped-def]
                     write_options(options[count], best, way, task, total, stays, servers, prices[b])
                 was_open = servers.is_open[best]
                 lasts = max(0.0, total - stays[best]) + task.compute_gflop / servers.capacity[best]
-                starts = give(servers, best, task.memory_gb, lasts)
+                starts = give(servers, best, task.memory_gb, task.places, task.labels, lasts)
                 answers[count, 0], answers[count, 1], answers[count, 2] = b, task.workflow, task.task
                 answers[count, 3] = best if starts else -2 - best
                 count += 1

@@ -33,6 +33,8 @@ def build_problem(config: EnvConfig, servers: np.ndarray) -> Problem:
         "arrivals_until": c.episode.arrivals_until_s or math.inf,
         "clock_step": c.episode.clock_step_s,
         "idle_by_step": c.episode.idle_advance == "clock-step",
+        "labels": bool(c.cluster.label_names),
+        "several": any(tier.max_concurrent > 1 for tier in c.cluster.tiers),
         "feasible_only": c.offers_startable,
         "max_decisions": c.episode.max_decisions or 2**62,
         "horizon_is_terminal": c.episode.horizon_is_terminal,

@@ -35,6 +35,18 @@ def error_of(b, row, state, p):  # type: ignore[no-untyped-def]
 
 
 @internal
+def labels_of(b, row, state, p):  # type: ignore[no-untyped-def]
+    """Labels that a task needs of a server, as bits."""
+    return state.details[b, row].labels if p.labels else 0
+
+
+@internal
+def places_of(b, row, state, p):  # type: ignore[no-untyped-def]
+    """Places that a task takes of a server."""
+    return state.details[b, row].places if p.several else 1
+
+
+@internal
 def make_ready(b, row, state, p):  # type: ignore[no-untyped-def]
     """A task waits from now on."""
     state.tasks[b, row].ready = state.env[b].clock
@@ -73,14 +85,15 @@ def set_room(b, j, state):  # type: ignore[no-untyped-def]
 @internal
 def show(b, j, state, problem):  # type: ignore[no-untyped-def]
     """What server j shows of the tasks that run on it, after one began or ended. The one place that decides it."""
-    server = problem.servers[j]
+    server, p = problem.servers[j], problem.parameters[0]
     # Added up anew, in the order of places: a running difference would depend on the order of ends in its last digits.
     used, next_end, running = 0.0, np.inf, 0
     for place in range(server.first_place, server.first_place + server.max_concurrent):
         if state.finish[b, place] < np.inf:
             used += state.tasks[b, state.running[b, place]].memory
             next_end = min(next_end, state.expected[b, place])
-            running += 1
+            # A task of several places has a row of its own for one; the others are counted.
+            running += places_of(b, state.running[b, place], state, p)
     state.free_places[b, j] = server.max_concurrent - running
     state.free[b, j] = max(0.0, server.memory - used)
     state.next_end[b, j] = next_end
@@ -149,6 +162,7 @@ def start(b, row, j, state, problem):  # type: ignore[no-untyped-def]
     # t = transfer + left / capacity (1 + slowdown others) [s]; those that run beside it are not slowed down afterwards.
     others = server.max_concurrent - state.free_places[b, j]
     execution = task.left / server.capacity * (1.0 + server.slowdown * others)
+    places = places_of(b, row, state, p)
     before = delay if p.transfer else 0.0
     taken = before + execution
     # From outside nobody knows the end before it is told: the queue keeps the place, at a time that never comes.
@@ -162,7 +176,7 @@ def start(b, row, j, state, problem):  # type: ignore[no-untyped-def]
     # As schedulers estimate it; the true finish is hidden from them.
     state.expected[b, place] = env.clock + (before + execution * error_of(b, row, state, p))
     state.running[b, place] = row
-    state.busy[b, j] += 0.0 if env.outside else taken  # counted when it has ended
+    state.busy[b, j] += 0.0 if env.outside else taken * places  # counted when it has ended
     show(b, j, state, problem)
     push(state.queue[b], env.num_busy, BY_FINISH, state.tasks[b], state.finish[b], place)
     env.num_busy += 1
@@ -173,7 +187,7 @@ def start(b, row, j, state, problem):  # type: ignore[no-untyped-def]
     log.arrival, log.ready, log.start, log.finish = workflow.arrival, task.ready, env.clock, finish
     log.transfer, log.work = before, task.left
     env.num_started += 1
-    return reward_of_start(taken, delay, server.reward_power * taken, p)
+    return reward_of_start(taken, delay, server.reward_power * places * taken, p)
 
 
 @internal
@@ -212,7 +226,8 @@ def end_attempt(b, place, outcome, state, problem):  # type: ignore[no-untyped-d
     # done = left worked / planned execution [GFLOP]: the speed of an attempt is constant.
     planned = state.expected[b, place] if env.outside else log.finish
     done = min(task.left, task.left * worked / (planned - log.start - log.transfer))
-    state.busy[b, log.server] += took if env.outside else env.clock - log.finish
+    places = places_of(b, row, state, p)
+    state.busy[b, log.server] += (took if env.outside else env.clock - log.finish) * places
     log.finish, log.outcome, log.work = env.clock, outcome, done
     if outcome == STOPPED:
         env.preempted_attempts += 1
@@ -220,11 +235,11 @@ def end_attempt(b, place, outcome, state, problem):  # type: ignore[no-untyped-d
         env.failed_attempts += 1
     if outcome == STOPPED and p.preemption == RESUME:
         task.left -= done
-        detail.spent += worked
+        detail.spent += worked * places
         # What was executed is kept, and only its transfer was in vain.
-        env.lost += took - worked
+        env.lost += (took - worked) * places
     else:
-        env.lost += took
+        env.lost += took * places
         if outcome == FAILED:
             env.lost += detail.spent
             detail.spent = 0.0

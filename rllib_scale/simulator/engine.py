@@ -24,7 +24,7 @@ from rllib_scale.simulator.handles import handles
 from rllib_scale.simulator.load import load
 from rllib_scale.simulator.snapshots import take_snapshot
 from rllib_scale.simulator.views import ViewWriter
-from rllib_scale.workloads.generators import TASK_DEMAND, generate
+from rllib_scale.workloads.generators import generate
 from rllib_scale.workloads.model import Workload
 
 _step_batch, _dispatch_batch = Direct(kernel.step_batch), Direct(kernel.dispatch_batch)
@@ -162,7 +162,7 @@ class Engine:
         which = self._all if which is None else self._row(which, np.bool_)
         seeds, episodes = self._row(seeds, np.uint64), self._row(episodes, np.uint64)
         if workload is not None:
-            workload.check_fits(float(self._servers["memory"].max()), "workload")
+            workload.check_fits(self.config.cluster, "workload")
         self._begin(which, seeds, episodes, workload)
         self._step(self._draws and workload is None, self._zeros, self._none, which, seeds, episodes)
 
@@ -362,10 +362,8 @@ class Engine:
         state = with_room(self._state, problem, given.num_workflows, given.num_tasks, len(given.edges))
         if state is not self._state or problem is not self._problem_now:
             self._use(state, problem)
-        demand = np.zeros(given.num_tasks, dtype=TASK_DEMAND)
-        demand["compute"], demand["memory"] = given.compute_gflop, given.memory_gb
-        demand["output"], demand["delay"] = given.output_gb, given.delay_s
-        tables = given.arrival_s, given.task_offsets, demand, given.edge_offsets, given.edges, given.edge_gb
+        demand = given.demands(self.config.cluster)
+        tables = given.arrival_s, given.task_offsets, demand, given.edge_offsets, given.edges, given.moved_gb
         return [np.ascontiguousarray(table) for table in tables]
 
     def _make_log_room(self, attempts: int) -> None:

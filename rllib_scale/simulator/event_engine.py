@@ -20,7 +20,8 @@ from rllib_scale.simulator.buffers import allocate, keep_running, keep_unfinishe
 from rllib_scale.simulator.changes import FAIL, JOIN
 from rllib_scale.simulator.engine import Engine
 from rllib_scale.simulator.state import NOWHERE, UP, Problem
-from rllib_scale.workloads.generators import TASK_DEMAND
+from rllib_scale.workloads.fitting import fits
+from rllib_scale.workloads.model import TASK_DEMAND
 
 _begin, _row_of, _order_anew = Direct(outside.begin_outside), Direct(outside.row_of), Direct(outside.order_anew)
 _advance_to, _arrive, _ended, _failed = map(
@@ -123,14 +124,13 @@ class EventEngine(Engine):
         Args:
             number: above those of all that came before.
             arrival_s: now, or before [s].
-            demands: (T, 4) compute [GFLOP], memory [GB], output [GB] and release delay [s] of each task.
+            demands: (T,) TASK_DEMAND of each task.
             edges: (E, 2) predecessor and successor, sorted; acyclic.
             edge_gb: (E,) what the successor needs of the predecessor [GB]; None: all of its output.
             home: server on which its first task has ended before it came, as the call before a request; -1: none has.
         """
         self._make_workflow_room(len(demands), len(edges))
-        demand = np.empty(len(demands), dtype=TASK_DEMAND)
-        demand["compute"], demand["memory"], demand["output"], demand["delay"] = np.asarray(demands, dtype=float).T
+        demand = np.ascontiguousarray(demands)
         edges = np.ascontiguousarray(edges, dtype=np.int64).reshape(-1, 2)
         at = self._tasks_used, self._edges_used
         moved = np.ascontiguousarray(demand["output"][edges[:, 0]] if edge_gb is None else edge_gb, dtype=float)
@@ -382,14 +382,16 @@ class EventEngine(Engine):
         live = workflows[workflows["num_completed"] < workflows["num_tasks"]]
         return self.stayed_s + float((self.now - live["arrival"]).sum())
 
-    def largest_waiting(self) -> tuple[float, int, int]:
-        """Memory [GB], workflow and task of the largest task that waits between two rounds; -1 each: none waits."""
+    def hopeless(self, left: list[int]) -> tuple[int, int] | None:
+        """Workflow and task of one that waits between two rounds and fits none of these servers; None: all fit some."""
         rows = self._state.ready[0, : self._state.env["num_ready"][0]]
-        if not len(rows):
-            return -1.0, -1, -1
-        row = int(rows[self._state.tasks["memory"][0, rows].argmax()])
-        workflow = self._state.workflows[0, self._state.tasks["workflow"][0, row]]
-        return float(self._state.tasks["memory"][0, row]), int(workflow["number"]), row - int(workflow["first_task"])
+        details, servers = self._state.details[0, rows, None], self._servers[left]
+        needs = self._state.tasks["memory"][0, rows, None], details["places"], details["labels"]
+        lost = rows[~fits(*needs, servers["memory"], servers["max_concurrent"], servers["labels"]).any(axis=1)]
+        if not len(lost):
+            return None
+        workflow = self._state.workflows[0, self._state.tasks["workflow"][0, lost[0]]]
+        return int(workflow["number"]), int(lost[0] - workflow["first_task"])
 
     def _row(self, workflow: Any, task: Any = None) -> Any:
         """Row of a task; see `Engine._row` for what it is with an array."""
@@ -454,7 +456,7 @@ def compile_ahead(config: EnvConfig) -> None:
     """Tell a throw-away engine all that may happen, once: tasks of a cluster would wait for what is compiled then."""
     started: list[Attempt] = []
     engine, asks = EventEngine(config, started.append), iter([True])
-    engine.arrive(0, 0.0, np.array([(1.0, 0.0, 0.0, 0.0)] * 2), np.array([(0, 1)]))
+    engine.arrive(0, 0.0, np.array([(1.0, 0.0, 0.0, 0.0, 1, 0)] * 2, dtype=TASK_DEMAND), np.array([(0, 1)]))
     engine.begin(True, lambda: next(asks, False))
     engine.step([0])
     engine.view()

@@ -20,7 +20,7 @@ from rllib_scale.simulator.changes import CHANGE
 from rllib_scale.simulator.cluster import SERVER
 from rllib_scale.simulator.state import Problem, State
 from rllib_scale.workloads.generators import PARAMETERS as WORKLOAD
-from rllib_scale.workloads.generators import TASK_DEMAND
+from rllib_scale.workloads.model import TASK_DEMAND
 
 MOST_DIMENSIONS = 3
 _INTEGER, _FLOAT, _BOOL = np.dtype(np.int64), np.dtype(np.float64), np.dtype(np.bool_)

@@ -59,13 +59,13 @@ def begin_episode(b, seed, episode, state, problem):  # type: ignore[no-untyped-
 @compiled
 def fit_batch(table):  # type: ignore[no-untyped-def]
     """Write how each server is for each candidate."""
-    state = state_of(table)
+    state, problem = state_of(table), problem_of(table)
     for b in range(len(state.env)):
         state.fit[b] = CLOSED
         for k in range(state.env[b].num_offered):
-            memory, fit = state.tasks[b, state.offered[b, k]].memory, state.fit[b, k]
+            row, fit = state.offered[b, k], state.fit[b, k]
             for j in range(len(fit)):
-                fit[j] = fit_of(b, memory, j, state)
+                fit[j] = fit_of(b, row, j, state, problem)
 
 
 @internal
@@ -171,7 +171,7 @@ def _answer_for(b, workflow, task, j, state, problem):  # type: ignore[no-untype
         env.passed += 1
         return PASSED
     row = state.ready[b, at]
-    outcome = outcome_of(b, row, j, state, p)
+    outcome = outcome_of(b, row, j, state, problem)
     if outcome in (NO_FIT, BUSY):
         return outcome
     env.decisions += 1

@@ -16,6 +16,7 @@ from rllib_scale.simulator.attempts import (
     end_attempt,
     leave_queue,
     make_ready,
+    places_of,
     push_waiting,
     rank,
     remove_waiting,
@@ -141,13 +142,21 @@ def arrive_now(number, arrival, home, first, at, demand, edges, moved, table):  
     return at
 
 
+@internal
+def _count_busy(place, state, problem):  # type: ignore[no-untyped-def]
+    """What runs on a place has ended: its time counts for each place that it took."""
+    took = state.env[B].clock - state.log[B, state.attempt[B, place]].start
+    taken = places_of(B, state.running[B, place], state, problem.parameters[0])
+    state.busy[B, problem.server_of[place]] += took * taken
+
+
 @compiled
 def ended(place, table):  # type: ignore[no-untyped-def]
     """The task of a place has ended."""
     state, problem = state_of(table), problem_of(table)
-    log, j = state.log[B, state.attempt[B, place]], problem.server_of[place]
+    log = state.log[B, state.attempt[B, place]]
     # `start` knew no end, and counted nothing yet.
-    state.busy[B, j] += state.env[B].clock - log.start
+    _count_busy(place, state, problem)
     log.finish = state.env[B].clock
     leave_queue(B, place, state)
     complete(B, place, state, problem)
@@ -242,7 +251,7 @@ def give_up(w, table):  # type: ignore[no-untyped-def]
             planned = state.expected[B, task.place] - log.start - log.transfer
             log.work = min(task.left, task.left * worked / planned)
             env.failed_attempts += 1
-            env.lost += env.clock - log.start
+            env.lost += (env.clock - log.start) * places_of(B, row, state, p)
             task.place = NONE  # not where its attempt still runs
     # Given up tasks leave the system; their stay so far goes on counting as that of tasks that never end.
     left = workflow.num_tasks - workflow.num_completed
@@ -263,7 +272,7 @@ def stopped(place, table):  # type: ignore[no-untyped-def]
 
 @internal
 def _stop(place, state, problem):  # type: ignore[no-untyped-def]
-    state.busy[B, problem.server_of[place]] += state.env[B].clock - state.log[B, state.attempt[B, place]].start
+    _count_busy(place, state, problem)
     leave_queue(B, place, state)
     clear(B, place, state, problem)
 
@@ -301,8 +310,8 @@ def _ask(state, problem):  # type: ignore[no-untyped-def]
     env, p = state.env[B], problem.parameters[0]
     # With a mask tasks that no open server has room for are passed over in this round, and block nobody.
     filtered = p.feasible_only != 0
-    offer(B, filtered and p.reserve != 0, state, p)
-    wanted = env.num_offered > 0 and env.num_open > 0 and (not filtered or some_candidate_open(B, state))
+    offer(B, filtered and p.reserve != 0, state, problem)
+    wanted = env.num_offered > 0 and env.num_open > 0 and (not filtered or some_candidate_open(B, state, problem))
     if wanted:
         write_observation(B, env.num_offered, state, problem)
     return wanted
@@ -320,11 +329,11 @@ def begin_round(per_task, table):  # type: ignore[no-untyped-def]
 
 
 @internal
-def seen_in_round(state):  # type: ignore[no-untyped-def]
+def seen_in_round(state, problem):  # type: ignore[no-untyped-def]
     """Observation (W,), and how each server is for the first candidate (N,); written for it."""
-    memory, fit = state.tasks[B, state.offered[B, 0]].memory, state.fit[B, 0]
+    row, fit = state.offered[B, 0], state.fit[B, 0]
     for j in range(len(fit)):
-        fit[j] = fit_of(B, memory, j, state)
+        fit[j] = fit_of(B, row, j, state, problem)
     return state.observation[B], fit
 
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from rllib_scale.compiled import compiled
 from rllib_scale.config import ClusterConfig
+from rllib_scale.simulator.attempts import places_of
 from rllib_scale.simulator.handles import problem_of, state_of
 from rllib_scale.simulator.state import AWAY, TO_END
 
@@ -52,7 +53,8 @@ def summarise(b, table, tier, num_tiers):  # type: ignore[no-untyped-def]
             if state.finish[b, place] < np.inf:
                 # `busy` counts a whole attempt at its start, where its end is known: what is to come is taken off.
                 since = state.log[b, state.attempt[b, place]].start
-                busy += env.clock - since if env.outside else env.clock - state.finish[b, place]
+                ahead = env.clock - since if env.outside else env.clock - state.finish[b, place]
+                busy += ahead * places_of(b, state.running[b, place], state, problem.parameters[0])
         away = presence.away + (env.clock - presence.left if presence.status == AWAY else 0.0)
         tier_busy[tier[j]] += busy
         tier_count[tier[j]] += server.max_concurrent

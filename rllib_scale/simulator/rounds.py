@@ -10,7 +10,16 @@ import numpy as np
 
 from rllib_scale.compiled import internal, rare
 from rllib_scale.observation.answers import BUSY, CLOSED, NO_FIT, OPEN, PASSED, PREEMPTED, STARTED, TAKEN, WAITS
-from rllib_scale.simulator.attempts import end_attempt, error_of, push_waiting, remove_waiting, set_room, start
+from rllib_scale.simulator.attempts import (
+    end_attempt,
+    error_of,
+    labels_of,
+    places_of,
+    push_waiting,
+    remove_waiting,
+    set_room,
+    start,
+)
 from rllib_scale.simulator.events import next_event, run_to_target
 from rllib_scale.simulator.reward import reward_of_invalid
 from rllib_scale.simulator.state import (
@@ -30,20 +39,30 @@ from rllib_scale.workloads.fitting import fits
 
 
 @internal
-def fit_of(b, memory, j, state):  # type: ignore[no-untyped-def]
-    """How server j is for a task of that memory [GB]: CLOSED, TAKEN or OPEN. The one place where that is decided."""
-    if fits(memory, state.room[b, j]):
+def fit_of(b, row, j, state, problem):  # type: ignore[no-untyped-def]
+    """How server j is for a task: CLOSED, TAKEN or OPEN. The one place where that is decided."""
+    memory, server, p = state.tasks[b, row].memory, problem.servers[j], problem.parameters[0]
+    places, labels = places_of(b, row, state, p), labels_of(b, row, state, p)
+    if fits(memory, places, labels, state.room[b, j], state.free_places[b, j], server.labels):
         return OPEN
-    return TAKEN if fits(memory, state.limit[b, j]) else CLOSED
+    return TAKEN if fits(memory, places, labels, state.limit[b, j], server.max_concurrent, server.labels) else CLOSED
 
 
 @internal
-def _some_open(b, memory, state):  # type: ignore[no-untyped-def]
-    """Whether some server is OPEN."""
-    for room in state.room[b]:  # noqa: SIM110 (compiled code knows no generators)
-        if fits(memory, room):
-            return True
-    return False
+def _some_open(b, row, state, problem):  # type: ignore[no-untyped-def]
+    """Whether some server is OPEN for a task."""
+    return _first_open(b, row, state, problem) >= 0
+
+
+@internal
+def _first_open(b, row, state, problem):  # type: ignore[no-untyped-def]
+    """The first server that is OPEN for a task; -1: none is."""
+    memory, p = state.tasks[b, row].memory, problem.parameters[0]
+    places, labels = places_of(b, row, state, p), labels_of(b, row, state, p)
+    for j in range(state.room.shape[1]):
+        if fits(memory, places, labels, state.room[b, j], state.free_places[b, j], problem.servers[j].labels):
+            return j
+    return -1
 
 
 # ---------------------------------------------------------------------- candidates
@@ -72,24 +91,24 @@ def _put_back(b, state, p):  # type: ignore[no-untyped-def]
 
 
 @internal
-def offer(b, filtered, state, p):  # type: ignore[no-untyped-def]
+def offer(b, filtered, state, problem):  # type: ignore[no-untyped-def]
     """Offer the first K tasks that wait; `filtered`: only those that some server is OPEN for; others are deferred."""
-    if p.peek:
+    if problem.parameters[0].peek:
         # A single candidate is shown where it is, and taken out of the heap only when it starts.
         state.offered[b, 0] = state.ready[b, 0]
         state.env[b].num_offered = 1
     else:
-        _fill_offers(b, filtered, state, p)
+        _fill_offers(b, filtered, state, problem)
 
 
 @rare
-def _fill_offers(b, filtered, state, p):  # type: ignore[no-untyped-def]
-    env, offered = state.env[b], state.offered[b]
+def _fill_offers(b, filtered, state, problem):  # type: ignore[no-untyped-def]
+    env, offered, p = state.env[b], state.offered[b], problem.parameters[0]
     if filtered:
         # Candidates that no server is open for any more, since the answer before, are deferred too.
         kept = 0
         for k in range(env.num_offered):
-            if _some_open(b, state.tasks[b, offered[k]].memory, state):
+            if _some_open(b, offered[k], state, problem):
                 offered[kept] = offered[k]
                 kept += 1
             else:
@@ -97,7 +116,7 @@ def _fill_offers(b, filtered, state, p):  # type: ignore[no-untyped-def]
         env.num_offered = kept
     while env.num_offered < len(offered) and env.num_ready > 0:
         row = _pop(b, state, p)
-        if filtered and not _some_open(b, state.tasks[b, row].memory, state):
+        if filtered and not _some_open(b, row, state, problem):
             _set_aside(b, row, state)
         else:
             offered[env.num_offered] = row
@@ -135,24 +154,25 @@ def reserve(b, row, j, state, problem):  # type: ignore[no-untyped-def]
     if state.extra[b, j] == 0.0:
         state.reserved[b, env.num_reserved] = j
         env.num_reserved += 1
-    # What will run beside it: one place will be its own.
-    others = min(server.max_concurrent - state.free_places[b, j], server.max_concurrent - 1)
+    # What will run beside it: its own places will be taken by nobody else.
+    places = places_of(b, row, state, p)
+    others = min(server.max_concurrent - state.free_places[b, j], server.max_concurrent - places)
     execution = task.left * error_of(b, row, state, p) / server.capacity * (1.0 + server.slowdown * others)
-    state.extra[b, j] += execution / server.max_concurrent
+    state.extra[b, j] += execution * places / server.max_concurrent
     set_room(b, j, state)
     _set_aside(b, row, state)
     env.waits += 1
 
 
 @internal
-def outcome_of(b, row, j, state, p):  # type: ignore[no-untyped-def]
+def outcome_of(b, row, j, state, problem):  # type: ignore[no-untyped-def]
     """What comes of naming server j for a waiting task: STARTED, WAITS, BUSY or NO_FIT. Decided here alone."""
-    fit = fit_of(b, state.tasks[b, row].memory, j, state)
+    fit = fit_of(b, row, j, state, problem)
     if fit == OPEN:
         return STARTED
     if fit == CLOSED:
         return NO_FIT
-    return WAITS if p.reserve else BUSY
+    return WAITS if problem.parameters[0].reserve else BUSY
 
 
 @internal
@@ -200,7 +220,7 @@ def answer(b, action, state, problem):  # type: ignore[no-untyped-def]
     # Candidate k on server j is k N + j. The common case, one candidate, needs no division.
     k, j = (0, action) if action < N else (action // N, action % N)
     row = state.offered[b, k]
-    outcome = outcome_of(b, row, j, state, p)
+    outcome = outcome_of(b, row, j, state, problem)
     state.outcome[b] = outcome
     if outcome in (STARTED, WAITS):
         _take(b, k, state, p)
@@ -208,7 +228,7 @@ def answer(b, action, state, problem):  # type: ignore[no-untyped-def]
     # Nothing was done: three counters tell a name that never can be from one too early, and whether another was open.
     if outcome == NO_FIT:
         env.invalid_no_fit += 1
-    elif _some_open(b, state.tasks[b, row].memory, state):
+    elif _some_open(b, row, state, problem):
         env.invalid_busy_avoidable += 1
     else:
         env.invalid_busy_unavoidable += 1
@@ -301,10 +321,9 @@ def force(b, state, problem):  # type: ignore[no-untyped-def]
     env, p = state.env[b], problem.parameters[0]
     while env.num_ready > 0:
         row = _pop(b, state, p)
-        for j in range(state.room.shape[1]):
-            if fits(state.tasks[b, row].memory, state.room[b, j]):
-                start(b, row, j, state, problem)
-                break
+        j = _first_open(b, row, state, problem)
+        if j >= 0:
+            start(b, row, j, state, problem)
         if env.num_busy > 0:
             break
         _set_aside(b, row, state)
@@ -323,7 +342,7 @@ def run(b, wake, state, problem):  # type: ignore[no-untyped-def]
         # A round goes on at one time: as long as it does, no event is taken from the queues.
         if env.in_round:
             if env.decisions < p.max_decisions:
-                offer(b, filtered, state, p)
+                offer(b, filtered, state, problem)
                 if env.num_offered > 0 and (env.num_open > 0 or p.preemption != NO_PREEMPTION):
                     return
             close(b, True, state, problem)
@@ -342,7 +361,7 @@ def run(b, wake, state, problem):  # type: ignore[no-untyped-def]
             # The episode was cut: the next candidates are shown, from which a critic values what was to come.
             cut = env.end == AT_MAX_DECISIONS or (env.end == AT_HORIZON and not p.horizon_is_terminal)
             if cut and env.num_ready > 0:
-                offer(b, False, state, p)
+                offer(b, False, state, problem)
             return
         if env.num_ready == 0:
             # Nothing waits: in the paper's mode the clock goes on step by step, else to the next event.
@@ -353,17 +372,17 @@ def run(b, wake, state, problem):  # type: ignore[no-untyped-def]
             if not env.in_round:
                 env.target = min(p.horizon, next_event(env))
         else:
-            offer(b, filtered, state, p)
-            if wake == DISPATCHED or not p.feasible_only or some_candidate_open(b, state):
+            offer(b, filtered, state, problem)
+            if wake == DISPATCHED or not p.feasible_only or some_candidate_open(b, state, problem):
                 env.in_round = p.reserve
                 return
             env.target = min(p.horizon, next_event(env))
 
 
 @internal
-def some_candidate_open(b, state):  # type: ignore[no-untyped-def]
+def some_candidate_open(b, state, problem):  # type: ignore[no-untyped-def]
     """Whether some server is OPEN for some candidate."""
-    for k in range(state.env[b].num_offered):
-        if _some_open(b, state.tasks[b, state.offered[b, k]].memory, state):
+    for k in range(state.env[b].num_offered):  # noqa: SIM110 (compiled code knows no generators)
+        if _some_open(b, state.offered[b, k], state, problem):
             return True
     return False

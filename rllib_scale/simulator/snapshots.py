@@ -75,6 +75,7 @@ def _waiting(b: int, state: State, problem: Problem) -> tuple[np.ndarray, np.nda
     table = np.empty(len(rows), dtype=READY)
     table["workflow"], table["task"] = workflow, index
     table["compute_gflop"], table["memory_gb"] = tasks["left"] * details["error"], tasks["memory"]
+    table["places"], table["labels"] = details["places"], details["labels"]
     table["output_gb"], table["hop"] = tasks["output"], details["hop"]
     table["arrival_s"], table["ready_s"] = state.workflows["arrival"][b, tasks["workflow"]], tasks["ready"]
     return rows[order], table[order], np.flatnonzero(np.isin(rows[order], offered))
@@ -142,6 +143,8 @@ class _Workflows(Mapping[int, LiveWorkflow]):
             task=seen,
             compute_gflop=details["compute"] * details["error"],
             memory_gb=tasks["memory"].copy(),
+            places=details["places"].copy(),
+            labels=details["labels"].copy(),
             output_gb=tasks["output"].copy(),
             delay_s=details["delay"].copy(),
             edges=edges,

@@ -30,6 +30,8 @@ PARAMETERS = np.dtype(
         ("from_all", "i8"),  # input of all predecessors is moved
         ("largest_first", "i8"),  # the first predecessor is the one of the largest output
         ("revealed", "i8"),
+        ("labels", "i8"),  # whether servers have labels; without any, no task has
+        ("several", "i8"),  # whether some server has several places; without, every task takes one
         ("estimates", "i8"),  # whether demands are seen with an error, or are not those of the workload
         ("estimate_mean", "f8"),  # of the logarithm
         ("estimate_std", "f8"),
@@ -135,6 +137,8 @@ DETAIL = np.dtype(
         ("delay", "f8"),  # s, from the end of its predecessors until it is ready
         ("error", "f8"),  # demand as schedulers see it over the true one
         ("spent", "f8"),  # s of places that did what is no longer left
+        ("labels", "i8"),  # that it needs of a server, see workloads.fitting
+        ("places", "i8"),  # that it takes of a server
         ("input", "f8"),  # GB that it needs of its first predecessor
         ("hop", "i4"),  # edges on the longest path to a sink
         ("descendants", "i4"),  # itself included, as schedulers see it
@@ -211,7 +215,7 @@ class State(NamedTuple):
     limit: np.ndarray  # (B, N) float64 GB that a task may need to start ever; -1: the server is away or drains
     extra: np.ndarray  # (B, N) float64 s by which tasks that wait for it in this round put it off
     reserved: np.ndarray  # (B, N) int64 stack of servers
-    busy: np.ndarray  # (B, N) float64 s of all attempts
+    busy: np.ndarray  # (B, N) float64 s of all attempts, for each place that they take
     finish: np.ndarray  # (B, P) float64 s; inf: runs nothing
     expected: np.ndarray  # (B, P) float64 s, when schedulers expect it; inf: runs nothing
     running: np.ndarray  # (B, P) int64 task row; -1: none

@@ -8,7 +8,7 @@ from rllib_scale.compiled import Direct, compiled, internal, rare
 from rllib_scale.observation import view as seen
 from rllib_scale.observation.view import View
 from rllib_scale.simulator import state as layout
-from rllib_scale.simulator.attempts import error_of, input_of
+from rllib_scale.simulator.attempts import error_of, input_of, labels_of, places_of
 from rllib_scale.simulator.events import is_live
 from rllib_scale.simulator.handles import problem_of, state_of
 from rllib_scale.simulator.rounds import available_at
@@ -128,6 +128,7 @@ def _write_waiting(b, row, to, state, problem):  # type: ignore[no-untyped-def]
     shown.num_waiting += 1
     out.workflow, out.task = workflow.number, row - workflow.first_task
     out.compute_gflop, out.memory_gb = task.left * error_of(b, row, state, p), task.memory
+    out.places, out.labels = places_of(b, row, state, p), labels_of(b, row, state, p)
     out.arrival_s, out.ready_s = workflow.arrival, task.ready
     out.hop, out.descendants = detail.hop, detail.descendants
     out.seen, out.delay_s = detail.seen, detail.delay
@@ -214,7 +215,7 @@ def _depth_of(b, workflow, state, p):  # type: ignore[no-untyped-def]
 
 @internal
 def _work_of(b, workflow, of, state, p):  # type: ignore[no-untyped-def]
-    """Write down the demand of the tasks of a workflow that are seen and have not ended [GFLOP]."""
+    """Write down the demand of the tasks of a workflow that are seen and have not ended, for each place [GFLOP]."""
     of.work = 0.0
     for row in range(workflow.first_task, workflow.first_task + workflow.num_tasks):
         task = state.tasks[b, row]
@@ -222,5 +223,6 @@ def _work_of(b, workflow, of, state, p):  # type: ignore[no-untyped-def]
             continue
         # A place is kept after the end: a task has ended where its place runs another, or none.
         if task.place < 0 or state.running[b, task.place] == row:
-            of.work += state.details[b, row].compute * state.details[b, row].error
+            detail = state.details[b, row]
+            of.work += detail.compute * detail.error * detail.places
     return of.work

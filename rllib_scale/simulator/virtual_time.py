@@ -50,5 +50,5 @@ class VirtualTime:
                 engine.ended(attempt)
         while self._next_arrival_s <= now:
             number = engine.next_number
-            engine.arrive(number, self._next_arrival_s, *self.workload.demands_and_edges(number))
+            engine.arrive(number, self._next_arrival_s, *self.workload.demands_and_edges(number, engine.config.cluster))
         return True

@@ -7,6 +7,7 @@ import math
 import numpy as np
 
 from rllib_scale.compiled import compiled, internal, rare
+from rllib_scale.observation.answers import CLOSED, OPEN
 from rllib_scale.observation.feature_sets import (
     DELAY,
     FEATURE_SETS,
@@ -25,8 +26,7 @@ from rllib_scale.observation.feature_sets import (
 )
 from rllib_scale.simulator.attempts import error_of, input_of, transfer_time
 from rllib_scale.simulator.events import is_live
-from rllib_scale.simulator.rounds import available_at
-from rllib_scale.workloads.fitting import fits
+from rllib_scale.simulator.rounds import available_at, fit_of
 
 NAMES = tuple(FEATURE_SETS)
 IS_ROUNDS, IS_PAIRS = NAMES.index(ROUNDS.name), NAMES.index(PAIRS.name)
@@ -269,7 +269,7 @@ def _write_pairs(b, row, count, state, problem):  # type: ignore[no-untyped-def]
         task = state.tasks[b, state.offered[b, k]]
         workflow, fitting = state.workflows[b, task.workflow], 0
         for j in range(N):
-            fitting += int(fits(task.memory, state.limit[b, j]))
+            fitting += int(fit_of(b, state.offered[b, k], j, state, problem) != CLOSED)
         at = _PAIRS_HEAD + k * _PAIRS_TASK + _TASK
         demand = task.left * error_of(b, state.offered[b, k], state, p)
         row[at] = _demand(demand / p.task_compute_max)
@@ -290,7 +290,7 @@ def _write_pairs(b, row, count, state, problem):  # type: ignore[no-untyped-def]
         task, followers = state.tasks[b, i], float(state.details[b, i].descendants)
         demand = task.left * error_of(b, i, state, p)
         lasts = _lasts(transfer_time(b, i, j, state, problem) + demand / server.capacity, p.per_time_unit)
-        busy = 0.0 if fits(task.memory, state.room[b, j]) else 1.0
+        busy = 0.0 if fit_of(b, i, j, state, problem) == OPEN else 1.0
         # n^2: the weight of a second in the price rule, by which its other terms are divided (see `Skip`).
         speed, squared = _class_of(server.capacity, least, most), followers * followers
         row[at] = lasts

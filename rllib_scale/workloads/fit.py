@@ -96,6 +96,10 @@ def halves(workload: Workload) -> tuple[Workload, Workload]:
 
 def join(workloads: Sequence[Workload]) -> Workload:
     """One workload of several; their sessions are numbered apart."""
+    if any(w.labels.any() or (w.places > 1).any() for w in workloads):
+        raise UserError(
+            "tasks need labels or several places, which a fitted table has not; play the workload as a trace"
+        )
     names = ("arrival_s", *TASK_FIELDS, "edges", "edge_gb", "deadline_s")
     columns: dict[str, Any] = {name: np.concatenate([getattr(w, name) for w in workloads]) for name in names}
     for name in ("task_offsets", "edge_offsets"):

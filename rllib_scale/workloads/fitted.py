@@ -129,7 +129,7 @@ def table_of(config: EnvConfig, fitted: FittedConfig) -> FittedTable:
         UserError: it is missing, has changed, is invalid, or has tasks that fit no server.
     """
     table = _table(fitted.table)
-    needed, largest = table.quantiles["memory_gb"][-1], max(tier.memory_gb for tier in config.cluster.tiers)
+    needed, largest = table.quantiles["memory_gb"][-1], config.cluster.largest_memory_gb
     if needed > largest:
         raise UserError(
             f"workload.fitted {split(fitted.table)[0]}: has tasks of up to {needed} GB, which fit no server; the "

@@ -19,7 +19,7 @@ from rllib_scale.errors import UserError
 from rllib_scale.plugins import unpinned
 from rllib_scale.workloads.arrivals import WAVE, draw_gap, end_of_arrivals, wave_of
 from rllib_scale.workloads.fitted import draw_fitted, table_of
-from rllib_scale.workloads.model import Workload
+from rllib_scale.workloads.model import TASK_DEMAND, Workload
 from rllib_scale.workloads.random_numbers import integer, new_generator, uniform
 from rllib_scale.workloads.traces import draw_from_trace, part_of_trace
 
@@ -111,7 +111,7 @@ def draw_arrival(rng, p, is_first, clock):  # type: ignore[no-untyped-def]
 
 @compiled
 def draw_workflow(rng, p, tasks, edges):  # type: ignore[no-untyped-def]
-    """Draw one workflow: demands into `tasks` (.compute, .memory, .output, .delay), edges into `edges` (E, 2).
+    """Draw one workflow: demands into `tasks` (.compute, .memory, .output, .delay, .places), edges into `edges` (E, 2).
 
     Tasks are numbered so that every edge leads to a higher index. Returns (number of tasks, number of edges).
     """
@@ -121,6 +121,7 @@ def draw_workflow(rng, p, tasks, edges):  # type: ignore[no-untyped-def]
         tasks[k].memory = _normal(rng, p.memory)
         tasks[k].output = _normal(rng, p.output)
         tasks[k].delay = _normal(rng, p.delay) if p.delays else 0.0
+        tasks[k].places = 1
     if p.topology == RANDOM_PREDECESSORS:
         return n, _random_predecessors(rng, n, p.max_predecessors, edges)
     if p.topology == CHAIN:
@@ -221,8 +222,6 @@ def _tree(rng, n, branching, edges):  # type: ignore[no-untyped-def]
 
 # ---------------------------------------------------------------------- a whole workload
 
-TASK_DEMAND = np.dtype([("compute", "f8"), ("memory", "f8"), ("output", "f8"), ("delay", "f8")])
-
 
 def estimate_parameters(error: float) -> tuple[float, float]:
     """Mean and standard deviation of the logarithm of a lognormal with mean 1 and coefficient of variation `error`."""
@@ -280,7 +279,7 @@ def _draw_custom(config: EnvConfig, name: str, seed: int, episode: int) -> Workl
     if not isinstance(drawn, Workload):
         valid = "a rllib_scale.workloads.model.Workload"
         raise UserError(f"generator {unpinned(name)!r}: gave a {type(drawn).__name__}; valid: {valid}")
-    drawn.check_fits(max(tier.memory_gb for tier in config.cluster.tiers), f"generator {unpinned(name)!r}")
+    drawn.check_fits(config.cluster, f"generator {unpinned(name)!r}")
     in_time = np.flatnonzero(drawn.arrival_s <= end_of_arrivals(config))
     return drawn if len(in_time) == drawn.num_workflows else drawn.take(in_time, drawn.arrival_s[in_time])
 

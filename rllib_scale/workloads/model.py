@@ -12,14 +12,27 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rllib_scale.config import ClusterConfig
 from rllib_scale.config.base import MAX_NUMBER
-from rllib_scale.errors import UserError
+from rllib_scale.config.cluster import MAX_LABELS, label_bits
+from rllib_scale.errors import UserError, choice_error
 from rllib_scale.presets import workload_file
 from rllib_scale.workloads.fitting import fits
 from rllib_scale.workloads.formats.accumulator import TASK_FIELDS, Accumulator, gather_blocks
 from rllib_scale.workloads.formats.base import Progress
 from rllib_scale.workloads.formats.native import FORMAT, VERSIONS, parse, read, write
 
+TASK_DEMAND = np.dtype(
+    [
+        ("compute", "f8"),  # GFLOP
+        ("memory", "f8"),  # GB
+        ("output", "f8"),  # GB
+        ("delay", "f8"),  # s, of its release
+        ("places", "i8"),  # that it takes of a server
+        ("labels", "i8"),  # bits of ClusterConfig.label_names
+    ]
+)
+"""What a task demands, for compiled code and live clusters."""
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
@@ -39,13 +52,17 @@ class Workload:
         compute_gflop: (T,) compute demand c [GFLOP], at least 0. A task without work, as a join, ends when it is ready
             and needs no server; nothing is moved from it.
         memory_gb: (T,) memory m [GB], at least 0.
+        labels: (T,) whole numbers whose bit k says that the task runs only on servers that have `label_names[k]`; by
+            default 0: anywhere.
+        places: (T,) places that it takes of a server, at least 1, by default 1.
+        label_names: (L,) what the bits of `labels` stand for: GPU types, models, regions.
         output_gb: (T,) output data d [GB], at least 0, as schedulers see it.
         delay_s: (T,) release delay [s], at least 0, by default 0: the time from the end of its predecessors, or the
             arrival of its workflow, until the task is ready.
         edge_offsets: (W + 1,) first edge row of each workflow, then E.
         edges: (E, 2) predecessor and successor, task indices local to their workflow; unique, acyclic.
-        edge_gb: (E,) what the successor needs of the predecessor [GB], at least 0; NaN, the default, stands for all of
-            its output, and is replaced by it.
+        edge_gb: (E,) what the successor needs of the predecessor [GB], at least 0; NaN, the default: all of its output,
+            whatever that is. `moved_gb` has the bytes.
         deadline_s: (W,) time from the arrival until the workflow should be done [s], above 0; by default inf: none.
         session: (W,) number of the session that the workflow belongs to, at least 0: the turns of one conversation
             share one. By default every workflow is a separate session: 0 to W - 1 in the order of arrival.
@@ -65,6 +82,9 @@ class Workload:
     session: Ints = None  # type: ignore[assignment]
     edge_gb: Floats = None  # type: ignore[assignment]
     deadline_s: Floats = None  # type: ignore[assignment]
+    labels: Ints = None  # type: ignore[assignment]
+    label_names: tuple[str, ...] = ()
+    places: Ints = None  # type: ignore[assignment]
 
     def __post_init__(self) -> None:
         if self.delay_s is None:
@@ -72,22 +92,23 @@ class Workload:
         numbered = self.session is not None
         if not numbered:
             object.__setattr__(self, "session", np.arange(len(self.arrival_s)))
+        if self.labels is None:
+            object.__setattr__(self, "labels", np.zeros(len(self.compute_gflop), dtype=np.int64))
+        if self.places is None:
+            object.__setattr__(self, "places", np.ones(len(self.compute_gflop), dtype=np.int64))
         if self.deadline_s is None:
             object.__setattr__(self, "deadline_s", np.full(len(self.arrival_s), np.inf))
         if self.edge_gb is None:
             object.__setattr__(self, "edge_gb", np.full(len(self.edges), np.nan))
         for name in ("arrival_s", "deadline_s", "edge_gb", *TASK_FIELDS):
             object.__setattr__(self, name, np.ascontiguousarray(getattr(self, name), dtype=np.float64))
-        for name in ("task_offsets", "edge_offsets", "edges", "session"):
+        for name in ("task_offsets", "edge_offsets", "edges", "session", "labels", "places"):
             object.__setattr__(self, name, np.ascontiguousarray(getattr(self, name), dtype=np.int64))
         object.__setattr__(self, "edges", self.edges.reshape(-1, 2))
         self._check_shapes()
         self._check_values()
         self._sort_edges()
         self._check_edges()
-        if np.isnan(self.edge_gb).any():
-            whole = np.where(np.isnan(self.edge_gb), self.output_gb[self.predecessors()], self.edge_gb)
-            object.__setattr__(self, "edge_gb", whole)
         self._sort_workflows(numbered)
 
     @property
@@ -104,6 +125,11 @@ class Workload:
         """(E,) task row of the predecessor of each edge."""
         rows: Ints = self.edges[:, 0] + self.task_offsets[self._workflow_of_edge()]
         return rows
+
+    @property
+    def moved_gb(self) -> Floats:
+        """(E,) what is moved along each edge between two servers [GB]."""
+        return np.where(np.isnan(self.edge_gb), self.output_gb[self.predecessors()], self.edge_gb)
 
     @property
     def mean_gflop(self) -> float:
@@ -132,28 +158,51 @@ class Workload:
         """
         return Workload(**self._gathered(workflows) | {"arrival_s": arrival_s})
 
-    def demands_and_edges(self, number: int) -> tuple[Floats, Ints, Floats]:
-        """Of one workflow: (T, 4) compute [GFLOP], memory [GB], output [GB] and release delay [s]; its edges and GB."""
+    def demands(self, cluster: ClusterConfig, tasks: slice = slice(None)) -> NDArray[Any]:
+        """TASK_DEMAND of some of its tasks, with the labels of a cluster."""
+        found = np.empty(len(self.compute_gflop[tasks]), dtype=TASK_DEMAND)
+        found["compute"], found["memory"] = self.compute_gflop[tasks], self.memory_gb[tasks]
+        found["output"], found["delay"] = self.output_gb[tasks], self.delay_s[tasks]
+        found["places"], found["labels"] = self.places[tasks], self.labels_on(cluster, tasks)
+        return found
+
+    def demands_and_edges(self, number: int, cluster: ClusterConfig) -> tuple[NDArray[Any], Ints, Floats]:
+        """Of one workflow: `demands` of its tasks, its edges, and what they move [GB]."""
         tasks = slice(self.task_offsets[number], self.task_offsets[number + 1])
         edges = slice(self.edge_offsets[number], self.edge_offsets[number + 1])
-        columns = (self.compute_gflop, self.memory_gb, self.output_gb, self.delay_s)
-        return np.stack([column[tasks] for column in columns], axis=1), self.edges[edges], self.edge_gb[edges]
+        return self.demands(cluster, tasks), self.edges[edges], self.moved_gb[edges]
+
+    def labels_on(self, cluster: ClusterConfig, tasks: slice = slice(None)) -> Ints:
+        """Labels that some of its tasks need, as bits of those of a cluster."""
+        own, names = self.labels[tasks], cluster.label_names
+        found = np.zeros_like(own)
+        for k, name in enumerate(self.label_names):
+            found |= np.where(own >> k & 1, label_bits((name,), names), 0)
+        return found
 
     def equals(self, other: Workload) -> bool:
         """Whether every number is the same."""
-        return all(np.array_equal(getattr(self, name), getattr(other, name)) for name in self.__dataclass_fields__)
+        names = (name for name in self.__dataclass_fields__ if name != "edge_gb")
+        return all(np.array_equal(getattr(self, name), getattr(other, name)) for name in (*names, "moved_gb"))
 
-    def check_fits(self, largest_memory_gb: float, source: str) -> None:
-        """Check that every task fits the server with the most memory.
+    def fits_somewhere(self, cluster: ClusterConfig) -> NDArray[np.bool_]:
+        """(T,) whether each task fits some server."""
+        labels, found = self.labels_on(cluster), np.zeros(self.num_tasks, dtype=bool)
+        for tier, offered in zip(cluster.tiers, cluster.labels_of_tiers, strict=True):
+            found |= fits(self.memory_gb, self.places, labels, tier.memory_gb, tier.max_concurrent, offered)
+        return found
+
+    def check_fits(self, cluster: ClusterConfig, source: str) -> None:
+        """Check that every task fits some server.
 
         Raises:
             UserError: naming the first task that fits no server, and its workflow in order of arrival.
         """
-        for row in np.flatnonzero(~fits(self.memory_gb, largest_memory_gb))[:1]:
+        for row in np.flatnonzero(~self.fits_somewhere(cluster))[:1]:
             arrival = self.arrival_s[np.searchsorted(self.task_offsets, row, side="right") - 1]
             raise UserError(
-                f"{source}: {self._task(row)} (arrival_s {arrival}) fits no server: memory_gb is "
-                f"{self.memory_gb[row]}, the largest server has {largest_memory_gb}"
+                f"{source}: {self._task(row)} (arrival_s {arrival}) fits no server: "
+                f"{no_server_text(float(self.memory_gb[row]), int(self.places[row]), self._labels_of(row), cluster)}"
             )
 
     # ------------------------------------------------------------------- JSON
@@ -193,7 +242,13 @@ class Workload:
 
     def _version(self) -> int:
         """The lowest version of the format that can hold the workload."""
-        if self.moves_parts or self.has_deadlines or not self.compute_gflop.all():
+        if (
+            self.moves_parts
+            or self.has_deadlines
+            or self.labels.any()
+            or (self.places > 1).any()
+            or not self.compute_gflop.all()
+        ):
             return VERSIONS[-1]
         if not np.array_equal(self.session, np.arange(self.num_workflows)):
             return 3
@@ -207,7 +262,7 @@ class Workload:
     @property
     def moves_parts(self) -> bool:
         """Whether an edge moves anything else than all output of its predecessor."""
-        return not np.array_equal(self.edge_gb, self.output_gb[self.predecessors()])
+        return not np.array_equal(self.moved_gb, self.output_gb[self.predecessors()])
 
     def _workflows(self) -> Iterator[dict[str, Any]]:
         """The JSON content of each workflow, one after the other, as the text of all is large."""
@@ -216,15 +271,21 @@ class Workload:
         for w in range(self.num_workflows):
             rows = slice(self.task_offsets[w], self.task_offsets[w + 1])
             columns = [getattr(self, name)[rows].tolist() for name in fields]
+            tasks = [dict(zip(fields, values, strict=True)) for values in zip(*columns, strict=True)]
+            for k in np.flatnonzero(self.labels[rows]):
+                tasks[k]["labels"] = self._labels_of(rows.start + k)
+            for k in np.flatnonzero(self.places[rows] > 1):
+                tasks[k]["places"] = int(self.places[rows][k])
             of_edges = slice(self.edge_offsets[w], self.edge_offsets[w + 1])
             edges = self.edges[of_edges].tolist()
             if moves_parts:
-                edges = [[*edge, gb] for edge, gb in zip(edges, self.edge_gb[of_edges].tolist(), strict=True)]
+                parts = self.edge_gb[of_edges].tolist()
+                edges = [edge if np.isnan(gb) else [*edge, gb] for edge, gb in zip(edges, parts, strict=True)]
             yield {
                 "arrival_s": float(self.arrival_s[w]),
                 **({"session": int(self.session[w])} if version > 2 else {}),
                 **({"deadline_s": float(self.deadline_s[w])} if np.isfinite(self.deadline_s[w]) else {}),
-                "tasks": [dict(zip(fields, values, strict=True)) for values in zip(*columns, strict=True)],
+                "tasks": tasks,
                 "edges": edges,
             }
 
@@ -239,7 +300,7 @@ class Workload:
                 raise UserError(f"{name} must hold {self.num_workflows + 1} values from 0 to {rows}")
             if (np.diff(offsets) < 0).any():
                 raise UserError(f"{name} must not decrease")
-        for name in TASK_FIELDS:
+        for name in (*TASK_FIELDS, "labels", "places"):
             if getattr(self, name).shape != (self.num_tasks,):
                 raise UserError(f"{name} must hold {self.num_tasks} values, one a task")
         for name in ("session", "deadline_s"):
@@ -257,6 +318,12 @@ class Workload:
             raise UserError(f"workflow {workflow}: arrival_s must be from 0 to {MAX_NUMBER:g} (got {value})")
         for workflow in np.flatnonzero(self.session < 0)[:1]:
             raise UserError(f"workflow {workflow}: session must be at least 0 (got {self.session[workflow]})")
+        if len(self.label_names) > MAX_LABELS:
+            raise UserError(f"{len(self.label_names)} different labels of tasks; valid: at most {MAX_LABELS}")
+        for row in np.flatnonzero(self.labels >> len(self.label_names))[:1]:
+            raise UserError(f"{self._task(row)}: labels {self.labels[row]:#b}: has a bit without a name in label_names")
+        for row in np.flatnonzero(self.places < 1)[:1]:
+            raise UserError(f"{self._task(row)}: places must be at least 1 (got {self.places[row]})")
         for name in TASK_FIELDS:
             values = getattr(self, name)
             least = 1 / MAX_NUMBER if name == "compute_gflop" else 0.0
@@ -314,7 +381,8 @@ class Workload:
         """The arrays of some workflows, in the order given."""
         tasks, task_offsets = gather_blocks(self.task_offsets, workflows)
         edges, edge_offsets = gather_blocks(self.edge_offsets, workflows)
-        return {name: getattr(self, name)[tasks] for name in TASK_FIELDS} | {
+        return {name: getattr(self, name)[tasks] for name in (*TASK_FIELDS, "labels", "places")} | {
+            "label_names": self.label_names,
             "arrival_s": self.arrival_s[workflows],
             "task_offsets": task_offsets,
             "edge_offsets": edge_offsets,
@@ -324,6 +392,10 @@ class Workload:
             "deadline_s": self.deadline_s[workflows],
         }
 
+    def _labels_of(self, row: int) -> list[str]:
+        """Names of the labels of a task row."""
+        return [name for k, name in enumerate(self.label_names) if self.labels[row] >> k & 1]
+
     def _workflow_of_edge(self) -> Ints:
         return np.repeat(np.arange(self.num_workflows), np.diff(self.edge_offsets))
 
@@ -331,6 +403,22 @@ class Workload:
         """Name of a task row in errors."""
         workflow = int(np.searchsorted(self.task_offsets, row, side="right")) - 1
         return f"workflow {workflow}, task {row - self.task_offsets[workflow]}"
+
+
+def no_server_text(memory_gb: float, places: int, labels: Sequence[str], cluster: ClusterConfig) -> str:
+    """Why a task fits no server of a cluster."""
+    if missing := [label for label in labels if label not in cluster.label_names]:
+        return str(choice_error("label", missing[0], cluster.label_names or ("none",)))
+    alike = [tier for tier in cluster.tiers if set(labels) <= set(tier.labels)]
+    if not alike:
+        return f"labels are {', '.join(labels)}, and no server has them all"
+    those = f"server with its labels ({', '.join(labels)})" if labels else "server"
+    most = max(tier.max_concurrent for tier in alike)
+    if places > most:
+        return f"places is {places}, the largest {those} has max_concurrent {most}; tiers: {cluster.tier_counts}"
+    largest = max(tier.memory_gb for tier in alike if tier.max_concurrent >= places)
+    of_those = f"{those} of so many places" if places > 1 else those
+    return f"memory_gb is {memory_gb}, the largest {of_those} has {largest}; tiers: {cluster.tier_counts}"
 
 
 def find_cycle(edges: Ints, names: Sequence[Any]) -> str:

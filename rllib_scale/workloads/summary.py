@@ -80,8 +80,8 @@ def summarise(workload: Workload, cluster: ClusterConfig) -> Summary:
         gap_from_s=float(workload.arrival_s[widest] - gaps_s[widest]),
         load=recorded_load(workload, cluster.total_gflops),
         work_s=float(workload.compute_gflop.sum()) / cluster.total_gflops,
-        moved_gb=float(workload.edge_gb.sum()),
-        too_large=int((workload.memory_gb > max(tier.memory_gb for tier in cluster.tiers)).sum()),
+        moved_gb=float(workload.moved_gb.sum()),
+        too_large=int((~workload.fits_somewhere(cluster)).sum()),
     )
 
 

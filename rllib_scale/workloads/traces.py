@@ -56,7 +56,7 @@ def part_of_trace(config: EnvConfig, trace: TraceConfig) -> Workload:
             fits no server.
     """
     part = _part(trace.file, trace.part or "all", trace.split)
-    part.check_fits(max(tier.memory_gb for tier in config.cluster.tiers), trace.location)
+    part.check_fits(config.cluster, trace.location)
     return part
 
 

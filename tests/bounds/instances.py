@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from reference.cases import pick, random_workload
+from reference.cases import labelled, pick, random_workload
 from rllib_scale.config import EnvConfig
 from rllib_scale.workloads.model import Workload
 from simulator import literal
@@ -45,6 +45,9 @@ def random_instance(case: int, most_tasks: int) -> tuple[EnvConfig, Workload]:
     env = problem(*tiers, horizon_s=pick(rng, 500.0, float(rng.uniform(2, 25))), episode=episode)
     within = env.model_copy(update={"episode": env.episode.model_copy(update={"horizon_s": float(rng.uniform(1, 30))})})
     while True:
-        work = Workload.from_dict(random_workload(rng, within, grid=bool(rng.integers(2))), "test")
+        content = random_workload(rng, within, grid=bool(rng.integers(2)))
+        if case % 3 == 0:
+            env, content = labelled(env, content, case)
+        work = Workload.from_dict(content, "test")
         if work.num_tasks <= most_tasks:
             return env, work

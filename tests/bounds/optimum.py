@@ -26,6 +26,8 @@ def optimal_response(env: EnvConfig, workload: Workload) -> tuple[float, float]:
     task_offsets, edge_offsets = workload.task_offsets[: arrived + 1], workload.edge_offsets[: arrived + 1]
     arrival = np.repeat(workload.arrival_s[:arrived], np.diff(task_offsets))
     compute, memory = workload.compute_gflop[: len(arrival)], workload.memory_gb[: len(arrival)]
+    bits = workload.labels[: len(arrival)].tolist()
+    labels = [[name for k, name in enumerate(workload.label_names) if needs & 2**k] for needs in bits]
     first_task = np.repeat(task_offsets[:-1], np.diff(edge_offsets))
     edges = (workload.edges[: edge_offsets[-1]] + first_task[:, None]).tolist()
     execution = compute[:, None] / np.array([tier.compute_gflops for tier in tiers])
@@ -38,7 +40,8 @@ def optimal_response(env: EnvConfig, workload: Workload) -> tuple[float, float]:
     on_tier: list[list[tuple[int, Any]]] = [[] for _ in start]
     for k, tier in enumerate(tiers):
         intervals = []
-        for i in np.flatnonzero(memory <= tier.memory_gb):
+        has_labels = [set(needs) <= set(tier.labels) for needs in labels]
+        for i in np.flatnonzero((memory <= tier.memory_gb) & has_labels):
             chosen = model.new_bool_var("")
             on_tier[i].append((k, chosen))
             intervals.append(model.new_optional_interval_var(start[i], _ticks(execution[i, k]), end[i], chosen, ""))

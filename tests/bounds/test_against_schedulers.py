@@ -9,7 +9,7 @@ import pytest
 
 from bounds.instances import problem, random_instance, workload
 from bounds.optimum import optimal_response
-from reference.cases import random_mode_config
+from reference.cases import labelled, random_mode_config, random_mode_workload
 from rllib_scale.bounds.lower_bounds import lower_bounds
 from rllib_scale.config import EnvConfig
 from rllib_scale.evaluation.play import play
@@ -91,8 +91,12 @@ def test_bounds_hold_in_every_mode_or_say_that_they_do_not() -> None:
     for case in range(100):
         rng = np.random.default_rng([case, 7])
         env = random_mode_config(rng)
-        found = lower_bounds(env, generate(env, case, 0))
-        response = greedy_response(env, case, rng)
+        given = None
+        if case % 2:
+            env, content = labelled(env, random_mode_workload(rng, env, False), case)
+            given = Workload.from_dict(content, "labels and places")
+        found = lower_bounds(env, given or generate(env, case, 0))
+        response = greedy_response(env, case, rng, given)
         for bound in found.values():
             assert math.isnan(bound) or response >= bound - ROUNDING, case
         if not math.isnan(found["bound_critical_path_s"]):
@@ -101,10 +105,10 @@ def test_bounds_hold_in_every_mode_or_say_that_they_do_not() -> None:
     assert seen == {("none", False), ("restart", False), ("resume", True)}
 
 
-def greedy_response(env: EnvConfig, case: int, rng: np.random.Generator) -> float:
+def greedy_response(env: EnvConfig, case: int, rng: np.random.Generator, given: Workload | None) -> float:
     """Of random answers that start a task where one can start."""
     engine = Engine(env)
-    engine.reset([case], [0])
+    engine.reset([case], [0], workload=given)
     passes = engine.candidates * engine.num_rows
     while not engine.done[0]:
         fit = engine.fit[0].reshape(-1)

@@ -23,6 +23,7 @@ from networks.observations import random_network
 from refused import refused
 from rllib_scale import presets
 from rllib_scale.cli import doctor, main
+from rllib_scale.cli.problems import Problem
 from rllib_scale.config import METHODS, SCENARIOS, TrialConfig, scenario
 from rllib_scale.config.plan import SweepConfig
 from rllib_scale.config.yaml_files import parse_yaml
@@ -275,6 +276,19 @@ def test_a_cluster_of_fewer_servers_than_tiers_says_which_tiers_remain() -> None
     done = invoke("evaluate", "fastest-idle", "--scales", 2, *light)
     assert done.exit_code == 0, done.output
     assert "2 servers for 3 tiers: what remains is small (1), medium (1)" in done.output
+
+
+@pytest.mark.parametrize("scales", [1, 2])
+def test_of_a_given_workload_its_own_tasks_decide_what_fits(scales: int, tmp_path: Path) -> None:
+    task = {"compute_gflop": 9.0, "memory_gb": 30.0, "output_gb": 0.4}
+    workflow = {"arrival_s": 0.0, "tasks": [task], "edges": []}
+    path = tmp_path / "w.json"
+    path.write_text(json.dumps({"format": "rllib-scale-workload", "version": 1, "workflows": [workflow]}))
+    (row,) = shown("evaluate", "fastest-idle", "--workload", path, "--scales", scales)
+    assert (row["servers"], row["mean"]["completed"]) == (scales, 1)
+    assert shown("simulate", "--workload", path, "--servers", scales)["completed"] == 1
+    at_16 = Problem("paper", workload_file=path).env(16)
+    assert at_16.workload == scenario("paper").workload, "what could be drawn is changed only where it does not fit"
 
 
 def test_the_first_table_has_the_mean_jct_which_may_rank_the_other_way(tmp_path: Path) -> None:

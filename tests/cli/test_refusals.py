@@ -113,7 +113,8 @@ export mlp --onnx mlp.onnx | --onnx mlp.onnx: would replace mlp/policy.json
 execute fits.json --scheduler fastest-idel | unknown scheduler 'fastest-idel' | did you mean 'fastest-idle'?
 execute fits.json --schedule x.txt | --schedule x.txt | .csv
 execute fits.json --guard heft | guard heft: plans ahead
-execute fits.json --servers 1 | memory_gb.high | at most 32.0 | tiers of the 1 servers: medium (1)
+execute fits-large.json --servers 1 | fits-large.json: workflow 0, task 0 (arrival_s 0.5) | memory_gb is 33.0 | 32.0
+evaluate fastest-idle --workload fits-large.json --scales 2 | fits-large.json: workflow 0, task 0 | is 33.0 | 32.0
 execute fits.json --servers 8 --scheduler mlp | trained at 16 | got 8
 execute fits-none.json | fits-none.json: workflow 0, task 0 (arrival_s 0.5) | memory_gb is 81.0 | 80.0
 """
@@ -135,7 +136,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "table5").write_text("")
     (folder / "link").symlink_to("/dev/zero")
     os.mkfifo(folder / "pipe")
-    for name, memory_gb, edges in (("fits", 1.0, []), ("fits-none", 81.0, []), ("cycle", 1.0, [[0, 1], [1, 0]])):
+    for name, memory_gb, edges in (
+        ("fits", 1.0, []),
+        ("fits-none", 81.0, []),
+        ("fits-large", 33.0, []),
+        ("cycle", 1.0, [[0, 1], [1, 0]]),
+    ):
         (folder / f"{name}.json").write_text(json.dumps(workload(memory_gb, edges)))
     later = workload(1.0, [])["workflows"][0] | {"arrival_s": 9.0}
     pair = workload(1.0, []) | {"workflows": [*workload(1.0, [])["workflows"], later] * 3}

@@ -90,7 +90,7 @@ def run_failing(
     chain = [task(1), task(1), task(1)]
     workload = work((0.0, chain, [[0, 1], [1, 2]]), (0.0, chain, [[0, 1], [1, 2]]))
     for number in range(2):
-        backend.expect(Flow.of(workload, number))
+        backend.expect(Flow.of(workload, number, env.cluster))
     try:
         backend.engine.play(make_scheduler("fastest-idle", env.observation, "feasible"), backend.more)
     finally:

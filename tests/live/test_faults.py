@@ -13,6 +13,7 @@ import ray
 from clusters.nodes import Nodes, nodes
 from live.problems import DIAMOND, problem, task, work
 from rllib_scale.config import TierConfig, scenario
+from rllib_scale.live import servers
 from rllib_scale.live.execute import LiveRun, execute
 from rllib_scale.live.servers import Call, alive, nodes_as_servers
 from rllib_scale.live.surrogates import Surrogates
@@ -84,6 +85,23 @@ def test_the_nodes_of_ray_are_servers(cluster: Nodes) -> None:
     check_whole(played)
     first = np.bincount(played.schedule["server"][:3])
     assert first.tolist() == [tier.max_concurrent for tier in env.cluster.tiers]
+
+
+def test_labels_of_nodes_are_those_of_servers_but_for_names_of_nodes() -> None:
+    nodes = [
+        {"ray.io/node-id": f"{k}", "host": f"h{k}", "gflops": "2", "ray.io/accelerator-type": ("A100", "H100")[k % 2]}
+        for k in range(70)
+    ]
+    nodes[3] |= {"region": "eu"}
+    found = servers._labels_of(nodes)
+    assert found[:4] == [
+        ("ray.io/accelerator-type=A100",),
+        ("ray.io/accelerator-type=H100",),
+        ("ray.io/accelerator-type=A100",),
+        ("ray.io/accelerator-type=H100", "region=eu"),
+    ]
+    assert servers._labels_of(nodes[:2])[1] == ("host=h1", "ray.io/accelerator-type=H100")
+    TierConfig(name="node", count=1, compute_gflops=1, memory_gb=1, labels=found[3])
 
 
 @pytest.mark.slow

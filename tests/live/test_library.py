@@ -166,7 +166,9 @@ def test_time_outs(cluster: live.Cluster) -> None:
 def test_what_cannot_be_is_refused_before_anything_starts(cluster: live.Cluster) -> None:
     for demand, why in (
         ({"compute_gflop": 0}, r"compute_gflop: input should be greater than .* \(got 0\)"),
-        ({"memory_gb": 17}, "memory_gb 17: the largest server has 16"),
+        ({"places": 3}, "fits no server: places is 3, the largest server has max_concurrent 2"),
+        ({"labels": ["a10"]}, "fits no server: unknown label 'a10'; valid: none"),
+        ({"memory_gb": 17}, "fits no server: memory_gb is 17.0, the largest server has 16.0"),
         ({"output_gb": -1}, r"output_gb: input should be greater than or equal to 0 \(got -1\)"),
         ({"timeout_s": 0}, r"timeout_s: input should be greater than .* \(got 0\)"),
         ({"memory": 1}, "unknown key 'memory'"),

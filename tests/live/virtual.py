@@ -20,7 +20,7 @@ class VirtualBackend:
         self, env: EnvConfig, workload: Workload, times: Callable[[Attempt], float] = lambda attempt: 1.0
     ) -> None:
         self.engine, self.times = EventEngine(env), times
-        self.flows = {number: Flow.of(workload, number) for number in range(workload.num_workflows)}
+        self.flows = {number: Flow.of(workload, number, env.cluster) for number in range(workload.num_workflows)}
         self.pending = [(flow.arrival_s, number) for number, flow in self.flows.items()]
         self.guard = "none"
         self.tell: Any = lambda what, about, now: None

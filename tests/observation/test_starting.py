@@ -66,10 +66,10 @@ def test_who_waits_for_a_server_is_shared_out_among_its_places() -> None:
         free=np.array([2.0, 0.0]),
         next_end=np.array([5.0, 3.0]),
     )
-    assert not give_one(servers, 0, 4.0, 8.0), "2 GB are free: it waits until something ends, and then for its share"
+    assert not give_one(servers, 0, 4.0, 1, 0, 8.0), "2 GB are free: it waits for an end, and then for its share"
     assert servers.wait.tolist() == [7.0, 3.0]
-    assert not give_one(servers, 0, 1.0, 4.0), "and nobody starts before it"
-    assert not give_one(servers, 1, 1.0, 4.0)
+    assert not give_one(servers, 0, 1.0, 1, 0, 4.0), "and nobody starts before it"
+    assert not give_one(servers, 1, 1.0, 1, 0, 4.0)
     assert servers.wait.tolist() == [8.0, 5.0]
     assert (servers.free_places.tolist(), servers.free.tolist()) == ([2, 0], [2.0, 0.0])
 

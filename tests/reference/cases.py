@@ -215,6 +215,21 @@ def random_workload(rng: np.random.Generator, config: EnvConfig, grid: bool) -> 
     return {"format": "rllib-scale-workload", "version": 1, "workflows": workflows}
 
 
+def labelled(config: EnvConfig, content: dict[str, Any], seed: int) -> tuple[EnvConfig, dict[str, Any]]:
+    """The same with labels on servers, and tasks that need some of them and several places: what some tier has."""
+    rng = np.random.default_rng([seed, 50])
+    tiers = [
+        tier.model_copy(update={"labels": tuple(name for name in ("a100", "eu", "llama") if rng.random() < 0.5)})
+        for tier in config.cluster.tiers
+    ]
+    for task in (task for workflow in content["workflows"] for task in workflow["tasks"]):
+        tier = pick(rng, *(tier for tier in tiers if tier.memory_gb >= task["memory_gb"]))
+        task["labels"] = [name for name in tier.labels if rng.random() < 0.5]
+        task["places"] = int(pick(rng, 1, 1, rng.integers(1, tier.max_concurrent + 1)))
+    cluster = config.cluster.model_copy(update={"tiers": tuple(tiers)})
+    return config.model_copy(update={"cluster": cluster}), content | {"version": 4}
+
+
 def random_mode_workload(rng: np.random.Generator, config: EnvConfig, grid: bool) -> dict[str, Any]:
     """A given workload, half of the time with release delays, tasks without work, and edges that move any bytes."""
     workload = random_workload(rng, config, grid) | {"version": 4}

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from reference.answers import RandomActions, RandomDispatch
-from reference.cases import random_config, random_mode_config, random_mode_workload, random_workload
+from reference.cases import labelled, random_config, random_mode_config, random_mode_workload, random_workload
 from reference.changes import change_events
 from reference.factors import estimate_factors, straggler_factors
 from reference.parts import Server, Workflow
@@ -26,13 +26,15 @@ ATTEMPT_COLUMNS = ("outcome", "transfer_s", "work_gflop")
 def random_case(case: int, paper: bool) -> tuple[EnvConfig, Workload | None]:
     """A problem in the paper's mode or in any, and a given workload for every second one, None for a drawn one.
 
-    Every third problem is on a grid, so that events coincide.
+    Half of the given ones have labels. Every third problem is on a grid, so that events coincide.
     """
     rng, grid = np.random.default_rng([case, 7]), case % 3 == 0
     config = random_config(rng, grid) if paper else random_mode_config(rng, grid)
     if case % 2 == 0:
         return config, None
     content = random_workload(rng, config, grid) if paper else random_mode_workload(rng, config, grid)
+    if case % 4 == 1:
+        config, content = labelled(config, content, case)
     return config, Workload.from_dict(content, "case")
 
 
@@ -119,7 +121,7 @@ def assert_same_snapshot(engine: Engine, sim: ReferenceSimulator) -> None:
     assert_close(now.clock_s, sim.clock, "clock", 1e-12)
     assert now.num_arrived == sum(workflow.arrived for workflow in sim.workflows)
     assert now.max_concurrent.tolist() == [len(server.places) for server in sim.servers]
-    assert now.num_running.tolist() == [len(server.running) for server in sim.servers]
+    assert now.num_running.tolist() == [server.in_use for server in sim.servers]
     assert now.status.tolist() == [_status(server) for server in sim.servers]
     assert now.idle.tolist() == [server.idle for server in sim.servers]
     columns = ("workflow", "task", "server", "expected_end_s")

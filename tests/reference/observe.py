@@ -37,10 +37,23 @@ def fit_of(now: Snapshot, env: EnvConfig) -> NDArray[np.uint8]:
     """How each server is for each of K candidates, CLOSED, TAKEN or OPEN, (K, N); CLOSED for one that is not there."""
     fit = np.full((env.decision.offered, len(now.status)), CLOSED, dtype=np.uint8)
     for k, at in enumerate(now.candidates[: len(fit)]):
-        memory = now.ready["memory_gb"][at]
-        fit[k, (now.status == UP) & fits(memory, now.memory_gb)] = TAKEN
-        fit[k, opened(now) & fits(memory, now.free_memory_gb)] = OPEN
+        fit[k, (now.status == UP) & has_room(now.ready[at], now.memory_gb, now.max_concurrent, now)] = TAKEN
+        fit[k, opened(now) & has_room_now(now.ready[at], now)] = OPEN
     return fit
+
+
+def has_room(
+    task: np.void, space_gb: NDArray[np.float64], places: NDArray[np.int64], now: Snapshot
+) -> NDArray[np.bool_]:
+    """(N,) whether a task fits so much memory and so many places of each server."""
+    needs = task["memory_gb"], task["places"], task["labels"]
+    found: NDArray[np.bool_] = fits(*needs, space_gb, places, now.properties["labels"])
+    return found
+
+
+def has_room_now(task: np.void, now: Snapshot) -> NDArray[np.bool_]:
+    """(N,) whether a task fits what is free of each server."""
+    return has_room(task, now.free_memory_gb, now.max_concurrent - now.num_running, now)
 
 
 def opened(now: Snapshot) -> NDArray[np.bool_]:
@@ -83,7 +96,8 @@ def _task(now: Snapshot, task: np.void, env: EnvConfig) -> tuple[float, ...]:
         math.log(max(LEAST, task["compute_gflop"] / scales.task_compute_max_gflop)),
         math.log((~workflow.completed).sum()),
         math.log1p(_units(workflow.compute_gflop[~workflow.completed] / scales.task_compute_max_gflop)),
-        int(fits(task["memory_gb"], now.memory_gb[now.status == UP]).sum()) / max(1, int((now.status == UP).sum())),
+        int(has_room(task, now.memory_gb, now.max_concurrent, now)[now.status == UP].sum())
+        / max(1, int((now.status == UP).sum())),
     )
 
 
@@ -123,7 +137,7 @@ def _pairs(now: Snapshot, env: EnvConfig) -> NDArray[np.float64]:
         workflow = now.workflow(int(task["workflow"]))
         squared = float(_followers(workflow, int(np.searchsorted(workflow.task, task["task"])))) ** 2
         lasts = (transfer_s(now, at)[there] + task["compute_gflop"] / capacity) * (1 / env.observation.time_unit_s)
-        busy = 1.0 - (opened(now) & fits(task["memory_gb"], now.free_memory_gb))[there]
+        busy = 1.0 - (opened(now) & has_room_now(task, now))[there]
         _, middle, fast = _classes(capacity)
         columns = (lasts, busy, pairs[there, 2], busy / squared, lasts / squared * middle, lasts / squared * fast)
         pairs[there] = np.stack(columns, axis=1)

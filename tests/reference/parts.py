@@ -18,6 +18,8 @@ class Task:
     memory_gb: float
     output_gb: float
     delay_s: float = 0.0
+    labels: frozenset[str] = frozenset()
+    places: int = 1  # that it takes of a server
     factor: float = 1.0  # demand as seen over the true one
     predecessors: list[Task] = field(default_factory=list)
     needs_gb: dict[Task, float] = field(default_factory=dict)  # of each predecessor
@@ -115,7 +117,8 @@ class Attempt:
         return min(self.left_gflop, executed * self.left_gflop / self.execution_s) if self.execution_s else 0.0
 
     def busy_seconds(self, until: float) -> float:
-        return (min(self.finish_s, until) if self.end_s is None else self.end_s) - self.start_s
+        """Of all places that it takes."""
+        return ((min(self.finish_s, until) if self.end_s is None else self.end_s) - self.start_s) * self.task.places
 
     @property
     def work_gflop(self) -> float | None:
@@ -141,7 +144,8 @@ class Server:
     idle_power_w: float = 0.0
     busy_power_w: float = 0.0
     slowdown: float = 0.0
-    places: list[Attempt | None] = field(default_factory=list)
+    labels: frozenset[str] = frozenset()
+    places: list[Attempt | None] = field(default_factory=list)  # an attempt of several stands at one, see `in_use`
     history: list[Attempt] = field(default_factory=list)
     reserved_s: list[float] = field(default_factory=list)  # what each task that waits for it in this round adds
     there: bool = True
@@ -155,13 +159,18 @@ class Server:
         return [attempt for attempt in self.places if attempt is not None]
 
     @property
+    def in_use(self) -> int:
+        """Places that its attempts take."""
+        return sum(attempt.task.places for attempt in self.running)
+
+    @property
     def takes_tasks(self) -> bool:
         return self.there and not self.draining
 
     @property
     def idle(self) -> bool:
         """Whether it takes tasks and has a free place."""
-        return self.takes_tasks and None in self.places
+        return self.takes_tasks and self.in_use < len(self.places)
 
     @property
     def reserved(self) -> bool:
@@ -179,24 +188,28 @@ class Server:
     @property
     def power_w(self) -> float:
         """Drawn now."""
-        share = len(self.running) / len(self.places)
+        share = self.in_use / len(self.places)
         return self.idle_power_w + share * (self.busy_power_w - self.idle_power_w)
 
     def fits(self, task: Task) -> bool:
-        return self.takes_tasks and has_room(self.memory_gb, task.memory_gb)
+        return self.takes_tasks and self._holds(task, self.memory_gb, len(self.places))
 
     def open_for(self, task: Task) -> bool:
         """Whether it could start there if nothing was reserved."""
-        return self.idle and has_room(self.free_gb, task.memory_gb)
+        return self.idle and self._holds(task, self.free_gb, len(self.places) - self.in_use)
+
+    def _holds(self, task: Task, space_gb: float, places: int) -> bool:
+        return has_room(space_gb, task.memory_gb) and task.places <= places and task.labels <= self.labels
 
     def execution_s(self, demand_gflop: float, others: int) -> float:
-        """Of a task that starts beside others."""
+        """Of a task that starts beside others, which take so many places."""
         return demand_gflop / self.compute_gflops * (1 + self.slowdown * others)
 
     def reserve(self, task: Task) -> None:
         """Let a task wait for it: as if all its places worked on that task, beside at least those that run now."""
-        others = min(len(self.running), len(self.places) - 1)
-        self.reserved_s.append(self.execution_s(task.left_gflop * task.factor, others) / len(self.places))
+        others = min(self.in_use, len(self.places) - task.places)
+        execution = self.execution_s(task.left_gflop * task.factor, others)
+        self.reserved_s.append(execution * task.places / len(self.places))
 
     def free_s(self, now: float) -> float:
         """When a place is expected to be free."""
@@ -232,8 +245,10 @@ def build_workflows(workload: Workload, factors: Sequence[float], slowdowns: Seq
     for w in range(len(workload.arrival_s)):
         workflow = Workflow(w, float(workload.arrival_s[w]))
         for index, k in enumerate(range(int(workload.task_offsets[w]), int(workload.task_offsets[w + 1]))):
-            columns = (workload.compute_gflop, workload.memory_gb, workload.output_gb, delays, factors)
-            task = Task(workflow, index, *(float(column[k]) for column in columns))
+            columns = (workload.compute_gflop, workload.memory_gb, workload.output_gb, delays)
+            labels = frozenset(n for bit, n in enumerate(workload.label_names) if int(workload.labels[k]) & 2**bit)
+            needs = (float(column[k]) for column in columns)
+            task = Task(workflow, index, *needs, labels, int(workload.places[k]), float(factors[k]))
             task.compute_gflop, task.factor = task.compute_gflop * slowdowns[k], task.factor / slowdowns[k]
             task.left_gflop = task.compute_gflop
             workflow.tasks.append(task)
@@ -241,7 +256,7 @@ def build_workflows(workload: Workload, factors: Sequence[float], slowdowns: Seq
             before, after = (workflow.tasks[k] for k in workload.edges[edge])
             before.successors.append(after)
             after.predecessors.append(before)
-            after.needs_gb[before] = float(workload.edge_gb[edge])
+            after.needs_gb[before] = float(workload.moved_gb[edge])
         workflows.append(workflow)
     return workflows
 
@@ -252,5 +267,6 @@ def build_servers(cluster: ClusterConfig) -> list[Server]:
     for tier in cluster.tiers:
         for _ in range(tier.count):
             hardware = (tier.compute_gflops, tier.memory_gb, tier.idle_power_w, tier.busy_power_w, tier.slowdown)
-            servers.append(Server(len(servers), tier.name, *hardware, places=[None] * tier.max_concurrent))
+            places, labels = [None] * tier.max_concurrent, frozenset(tier.labels)
+            servers.append(Server(len(servers), tier.name, *hardware, labels, places))
     return servers + [Server(len(servers) + k, there=False) for k in range(cluster.empty_slots)]

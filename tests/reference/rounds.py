@@ -100,30 +100,40 @@ class Servers:
         """(N,) bool: has a free place and is not reserved."""
         self.free_places = snapshot.max_concurrent - snapshot.num_running
         """(N,)."""
+        self.labels = snapshot.properties["labels"]
+        """(N,) sets of labels, as bits."""
         self.free = snapshot.free_memory_gb.copy()
         """(N,) GB."""
         self.next_end = np.maximum(snapshot.expected_end_s - snapshot.clock_s, 0.0)
         """(N,) s until the next of its tasks ends; inf: it runs none."""
 
-    def can_start(self, j: int, memory_gb: float) -> bool:
+    def can_start(self, j: int, task: np.void) -> bool:
         """Whether a task could start there now."""
-        return bool(self.is_open[j] and has_room(self.free[j], memory_gb))
+        return bool(self.is_open[j] and self.has_free(j, task) and self.has_labels(j, task))
 
-    def ahead(self, j: int, memory_gb: float) -> float:
-        """s until the task could start there: until something ends, where only the memory is missing."""
-        lacks_memory = self.is_open[j] and not has_room(self.free[j], memory_gb)
-        return float(self.next_end[j] if lacks_memory and self.next_end[j] < np.inf else self.wait[j])
+    def has_free(self, j: int, task: np.void) -> bool:
+        """Whether it has the memory and the places for a task now."""
+        return bool(has_room(self.free[j], task["memory_gb"]) and task["places"] <= self.free_places[j])
 
-    def take(self, j: int, memory_gb: float, lasts: float) -> bool:
+    def has_labels(self, j: int, task: np.void) -> bool:
+        """Whether it has all labels that the task needs."""
+        return bool(self.labels[j] & task["labels"] == task["labels"])
+
+    def ahead(self, j: int, task: np.void) -> float:
+        """s until the task could start there: until something ends, where memory or places are missing."""
+        lacks_room = self.is_open[j] and not self.has_free(j, task)
+        return float(self.next_end[j] if lacks_room and self.next_end[j] < np.inf else self.wait[j])
+
+    def take(self, j: int, task: np.void, lasts: float) -> bool:
         """Let a task start there, or wait for it; says whether it starts."""
-        if self.can_start(j, memory_gb):
-            self.free[j] -= memory_gb
-            self.free_places[j] -= 1
+        if self.can_start(j, task):
+            self.free[j] -= task["memory_gb"]
+            self.free_places[j] -= task["places"]
             self.next_end[j] = min(self.next_end[j], lasts)
             if self.free_places[j] == 0:
                 self.is_open[j], self.wait[j] = False, self.next_end[j]
             return True
-        self.wait[j] = self.ahead(j, memory_gb) + lasts / self.places[j]
+        self.wait[j] = self.ahead(j, task) + lasts * task["places"] / self.places[j]
         self.is_open[j] = False
         return False
 
@@ -143,13 +153,13 @@ class Servers:
             if not self.is_open.any():
                 break
             task, costs = ready[i], []
-            memory = float(task["memory_gb"])
             lasts_open, best_open = np.inf, -1
             for j in range(len(self.capacity)):
-                if not has_room(self.limit[j], memory):
+                fits = has_room(self.limit[j], task["memory_gb"]) and task["places"] <= self.places[j]
+                if not (fits and self.has_labels(j, task)):
                     costs.append(np.inf)
                     continue
-                can_start, ahead = self.can_start(j, memory), self.ahead(j, memory)
+                can_start, ahead = self.can_start(j, task), self.ahead(j, task)
                 lasts = snapshot.transfer_s[i, j] + task["compute_gflop"] / self.capacity[j]
                 if rule == FASTEST_OPEN:
                     costs.append(-self.capacity[j] if can_start else np.inf)
@@ -166,7 +176,7 @@ class Servers:
                 best = best_open
             if costs[best] == np.inf:
                 continue
-            if self.take(best, memory, snapshot.transfer_s[i, best] + task["compute_gflop"] / self.capacity[best]):
+            if self.take(best, task, snapshot.transfer_s[i, best] + task["compute_gflop"] / self.capacity[best]):
                 started.append((task["workflow"], task["task"], best))
         return np.array(started, dtype=np.int64).reshape(-1, 3)
 

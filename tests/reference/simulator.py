@@ -249,7 +249,7 @@ class ReferenceSimulator:
 
     def _start(self, task: Task, server: Server) -> float:
         """Start the task on the lowest free place of the server; returns the paper's reward of that."""
-        transfer, others = self.transfer_s(task, server), len(server.running)
+        transfer, others = self.transfer_s(task, server), server.in_use
         moved = transfer if self.config.communication.mode == "transfer" else 0.0
         execution = server.execution_s(task.left_gflop, others)
         expected = self.clock + (moved + server.execution_s(task.left_gflop * task.factor, others))
@@ -264,7 +264,7 @@ class ReferenceSimulator:
         power = server.busy_power_w
         if weights.energy_power == "above-idle":
             power -= server.idle_power_w
-        energy = power / len(server.places) * attempt.taken_s
+        energy = power / len(server.places) * task.places * attempt.taken_s
         return (
             weights.time_weight * math.exp(-attempt.taken_s / weights.time_scale_s)
             - weights.communication_weight * transfer / weights.communication_scale_s
@@ -275,11 +275,11 @@ class ReferenceSimulator:
         """Stop what runs; it waits again from now on."""
         if attempt.outcome != "running":
             raise ValueError("there is nothing to stop")
-        task, busy = attempt.task, self.clock - attempt.start_s
+        task, busy = attempt.task, attempt.busy_seconds(self.clock)
         if self.config.decision.preemption == "restart":
             self.lost_s += busy
         else:
-            moving = min(busy, attempt.transfer_s)
+            moving = min(busy, attempt.transfer_s * task.places)
             self.lost_s += moving
             task.kept_s += busy - moving
             task.left_gflop -= attempt.done_gflop(self.clock)
@@ -289,7 +289,7 @@ class ReferenceSimulator:
 
     def _fail(self, attempt: Attempt) -> None:
         task = attempt.task
-        self.lost_s += self.clock - attempt.start_s + task.kept_s
+        self.lost_s += attempt.busy_seconds(self.clock) + task.kept_s
         task.kept_s, task.left_gflop = 0.0, task.compute_gflop
         self._end_attempt(attempt, "failed")
         self._wait(task)

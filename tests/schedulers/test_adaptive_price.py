@@ -174,7 +174,7 @@ def test_servers_are_as_scarce_as_before_when_others_leave_or_join() -> None:
 
 def test_moves_that_take_no_time_decide_nothing() -> None:
     given = workload((0, [(6, 20)], []), (0.1, [(4, 5), (4, 5)], [[0, 1]]))
-    given = replace(given, output_gb=np.full(3, 1000.0), edge_gb=None)
+    given = replace(given, output_gb=np.full(3, 1000.0))
     for mode, server in (("reward", 1), ("transfer", 0)):  # the second task of the chain goes to the fast one, or stays
         env = TWO.model_copy(update={"communication": TWO.communication.model_copy(update={"mode": mode})})
         assert starts("adaptive-price:strength=0", env, given)[1, 1][0] == server

@@ -50,7 +50,8 @@ def test_a_task_of_half_the_memory_takes_half_of_the_places() -> None:
     # One server of 4 places and 40 GB: tasks of 20 GB, of 4 s, come every 2 s and fill it; of 1 GB they fill half.
     env = cluster((1, 1.0, 40.0), (9, 0.5, 40.0), places=4)
     classes, rate = Classes.in_cluster(env.cluster), 0.5
-    dear, cheap = (prices(classes, workload((0, [(4.0, memory)], [])), rate * 1.5, False) for memory in (20.0, 1.0))
+    given = (workload((0, [(4.0, memory)], [])) for memory in (20.0, 1.0))
+    dear, cheap = (prices(classes, each, each.labels, rate * 1.5) for each in given)
     assert dear[1] > 0
     assert cheap.tolist() == [0, 0]
 

@@ -24,7 +24,7 @@ def _most(kinds, classes, program):  # type: ignore[no-untyped-def]
 class Instance:
     """A linear program of random kinds of tasks and classes of servers, written twice."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, labelled: bool = False) -> None:
         rng = np.random.default_rng(seed)
         self.classes, self.kinds = int(rng.integers(1, 6)), int(rng.integers(1, 25))
         work, weight = rng.random(self.kinds), rng.lognormal(0, 0.8, self.kinds)
@@ -34,10 +34,14 @@ class Instance:
         memory = rng.integers(1, 4, self.classes)
         needs = rng.integers(1, memory.max() + 1, self.kinds)
         self.fits = needs[:, None] <= memory
+        if labelled:  # a third of the kinds may run on some of these classes only
+            chosen = self.fits & (rng.random(self.fits.shape) < 0.6)
+            limited = chosen.any(axis=1) & (rng.random(self.kinds) < 0.3)
+            self.fits[limited] = chosen[limited]
         self.program: Program = room_for(self.kinds, self.classes)
         for name in ("work", "weight", "speed", "capacity"):
             getattr(self.program, name)[:] = getattr(self, name)
-        self.program.needs[:], self.program.memory[:] = needs, memory
+        self.program.fits[:] = self.fits @ (1 << np.arange(self.classes))
         kind, at = np.nonzero(self.fits)
         self._uses, self._shares = np.zeros((self.classes, len(kind))), np.zeros((self.kinds, len(kind)))
         self._uses[at, np.arange(len(kind))] = self.work[kind]
@@ -82,3 +86,15 @@ def test_prices_prove_the_optimum_but_for_the_smoothing(seed: int) -> None:
         least, proven = instance.least_cost(load), instance.bound(price, load)
         assert proven <= least + 1e-9
         assert proven >= least - SMOOTHING * np.log(1 / instance.capacity.min()) - 1e-9
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_kinds_that_may_run_on_some_classes_only_are_priced_alike(seed: int) -> None:
+    instance = Instance(seed, labelled=True)
+    most = _most(instance.kinds, instance.classes, instance.program)
+    possible = instance.most_load()
+    assert most >= possible * (1 - 1e-6)
+    load = 0.9 * possible
+    _solved(load, instance.kinds, instance.classes, instance.program)
+    least, proven = instance.least_cost(load), instance.bound(instance.program.price, load)
+    assert least - SMOOTHING * np.log(1 / instance.capacity.min()) - 1e-9 <= proven <= least + 1e-9

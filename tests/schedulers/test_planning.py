@@ -1,5 +1,7 @@
 """Dispatchers against the reference, by hand, and planners online."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -14,7 +16,7 @@ from rllib_scale.schedulers.rules import DISPATCHERS, make_scheduler
 from rllib_scale.simulator.engine import Engine
 from rllib_scale.workloads.generators import generate
 from rllib_scale.workloads.model import Workload
-from schedulers.instances import TWO
+from schedulers.instances import TWO, cluster
 from seeds import each_of
 from small_moments import workload
 
@@ -50,6 +52,19 @@ def test_a_literal_instance_runs_as_planned_by_hand(name, mask):
     metrics = engine.metrics()
     assert (metrics["completed"], metrics["decisions"], metrics["duration_s"]) == (6, 6, LITERAL[name][-1][-1])
     assert sum(value for key, value in metrics.items() if key.startswith("invalid")) == 0
+
+
+@pytest.mark.parametrize("name", PLANNERS)
+def test_release_delays_are_planned_for(name):
+    """One server: the way that a delay makes the longest comes first, and others run while it lasts."""
+    chain, alone = [(2, 5), (1, 5)], [(5, 5)]
+    given = replace(workload((0, chain + alone, [[0, 1]])), delay_s=[0.0, 5.0, 0.0])
+    schedule = play(make_scheduler(name, OBSERVATION), cluster((1, 1, 10)), 0, [0], given).schedule()
+    assert schedule[["task", "start_s"]].tolist() == [(0, 0), (2, 2), (1, 7)]
+    # A first task that is released later leaves the server to what comes before.
+    late = replace(workload((0, [(2, 5)], []), (1, [(3, 5)], [])), delay_s=[6.0, 0.0])
+    schedule = play(make_scheduler(name, OBSERVATION), cluster((1, 1, 10)), 0, [0], late).schedule()
+    assert schedule[["workflow", "start_s"]].tolist() == [(1, 1), (0, 6)]
 
 
 # ------------------------------------------------------------------- the second way to play

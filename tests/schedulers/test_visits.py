@@ -11,7 +11,7 @@ from rllib_scale.schedulers.visits import Visits
 from rllib_scale.simulator.cluster import SERVER
 
 
-def made_up_moments(generator: np.random.Generator) -> View:
+def made_up_moments(generator: np.random.Generator, labelled: bool) -> View:
     """Of 2 environments and 9 servers of three kinds, with many ties, also of what is not quite the same."""
     b, n, r = 2, 9, 6
     env, waiting = np.zeros(b, dtype=ENV), np.zeros((b, r), dtype=WAITING)
@@ -28,6 +28,9 @@ def made_up_moments(generator: np.random.Generator) -> View:
     wait = np.where(is_open, 0.0, generator.choice([0.0, 1.0, 1.0 + 1e-12, 1.0 - 1e-12, 2.0], (b, n)))
     ones = np.zeros(n, dtype=SERVER)
     ones["max_concurrent"] = 1
+    ones["labels"] = generator.integers(0, 4, n) if labelled else 0
+    waiting["places"] = generator.choice([1, 1, 2], (b, r)) if labelled else 1
+    waiting["labels"] = generator.choice([0, 0, 1, 3], (b, r)) if labelled else 0
     return View(
         env=env,
         waiting=waiting,
@@ -60,7 +63,7 @@ def test_servers_are_chosen_by_kind_as_among_all(waiting: float) -> None:
                 lambda now, r=rounds: r.by_name(now, "first-ready", EARLIEST_FINISH, waiting),
                 lambda now, r=rounds: r.by_name(now, "shortest-task", FASTEST_OPEN),
             ):
-                view = made_up_moments(np.random.default_rng(seed))
+                view = made_up_moments(np.random.default_rng(seed), seed % 3 == 0)
                 answers.append((decide(view).tolist(), view.wait.tolist()))
             decided.append(answers)
             started += len(answers[0][0])

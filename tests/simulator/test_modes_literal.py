@@ -133,6 +133,30 @@ def test_the_places_of_a_server_share_its_memory_and_its_power(simulator):
     assert metrics["energy_j"] == 10 * 8 + 20 * 10
 
 
+def test_a_task_of_several_places_takes_them_all(simulator):
+    # Server 0 has two places, server 1 has three and the label. A takes two places of either, B three of server 1, and
+    # C needs the label. A on 1 to 4.0: B fits there but not now, C now.
+    tasks = [task(4) | {"places": 2}, task(3) | {"places": 3}, task(2) | {"labels": ["eu"]}]
+    given = workload(workflow(0, *tasks))
+    tiers = tier("small", max_concurrent=2), tier("large", max_concurrent=3, slowdown=0.5, labels=["eu"])
+    sim = simulator(problem(*tiers, decision={"order": "open", "candidates": 3}), given)
+    assert sim.fit().tolist() == [[2, 2], [0, 2], [0, 2]]
+    play(sim, 1)  # A on the large one
+    assert sim.reward == pytest.approx(math.exp(-4 / 2) - 0.25 * (50 * 2 / 3) * 4 / 100, abs=1e-12)
+    assert sim.offers() == [(0, 1), (0, 2)]
+    assert sim.fit().tolist() == [[0, 1], [0, 2], [0, 0]]
+    assert sim.available().tolist() == [0, 0]  # one place is free
+    assert play(sim, 2, 1) == [(0.5, "no_fit"), (1, "busy")]  # C on the small one, B on the large one
+    # C beside two places that are taken: 2 x (1 + 0.5 x 2) = 4 s, to 5.0; then B from 5.0 on, to 8.0.
+    assert play(sim, 3) == [(1, "started")]
+    assert sim.available().tolist() == [1, 4]
+    assert play(sim, *[1] * 8) == [(1.5 + k / 2, "busy") for k in range(8)]
+    assert play(sim, 1) == [(8, "started")]
+    metrics = sim.metrics()
+    assert metrics["utilisation_large"] == pytest.approx((2 * 4 + 4 + 3 * 3) / (3 * 8))
+    assert metrics["energy_j"] == pytest.approx(2 * 10 * 8 + 40 / 3 * (2 * 4 + 4 + 3 * 3))
+
+
 def test_other_tasks_slow_an_execution_as_they_are_at_its_start(simulator):
     # A, alone, takes 4 s. B takes 4 x 1.5 s beside it, C 4 x 2 s beside both; A and B go on as they were.
     sim = simulator(problem(tier(max_concurrent=3, slowdown=0.5)), workload(workflow(0, task(4), task(4), task(4))))

@@ -9,7 +9,7 @@ import pytest
 
 from live.problems import DIAMOND, set_fields, task, work
 from live.problems import problem as small
-from reference.cases import random_mode_config, random_mode_workload
+from reference.cases import labelled, random_mode_config, random_mode_workload
 from reference.changes import change_events
 from rllib_scale.config import EnvConfig, TierConfig, scenario
 from rllib_scale.observation.answers import OUTCOMES
@@ -21,7 +21,7 @@ from rllib_scale.simulator.engine import Engine
 from rllib_scale.simulator.event_engine import Attempt, EventEngine
 from rllib_scale.simulator.virtual_time import VirtualTime
 from rllib_scale.workloads.generators import generate
-from rllib_scale.workloads.model import Workload
+from rllib_scale.workloads.model import TASK_DEMAND, Workload
 from seeds import each_of
 
 FIELDS = [name for name in Snapshot.__dataclass_fields__ if name not in ("workflows", "candidates", "index")]
@@ -55,7 +55,11 @@ class Recorded:
         while (number := engine.next_number) < self.workload.num_workflows:
             if self.workload.arrival_s[number] > engine.now:
                 break
-            engine.arrive(number, float(self.workload.arrival_s[number]), *self.workload.demands_and_edges(number))
+            engine.arrive(
+                number,
+                float(self.workload.arrival_s[number]),
+                *self.workload.demands_and_edges(number, engine.config.cluster),
+            )
         for time, event, server in self.changes:
             if time == engine.now:
                 {"fail": engine.leave, "join": engine.join}[event](server)
@@ -65,7 +69,10 @@ class Recorded:
 def random_problem(rng: np.random.Generator) -> tuple[EnvConfig, Workload]:
     """Any mode that a live cluster plays."""
     env = random_mode_config(rng)
-    workload = Workload.from_dict(random_mode_workload(rng, env, False), "random")
+    content = random_mode_workload(rng, env, False)
+    if rng.random() < 0.5:
+        env, content = labelled(env, content, int(rng.integers(1000)))
+    workload = Workload.from_dict(content, "random")
     env = set_fields(env, "episode", max_decisions=None, idle_advance="event", horizon_s=1e6)
     env = set_fields(env, "decision", preemption="none", on_busy="reserve")
     env = set_fields(env, "information", estimate_error=0.0, straggler_share=0.0, workflows="whole")
@@ -99,10 +106,12 @@ class AnyAnswers(BasePolicy):
         free, places = now.free_memory_gb.copy(), now.max_concurrent - now.num_running
         for row in now.ready:
             for server in rng.permutation(np.flatnonzero(now.idle)).tolist():
-                if places[server] > 0 and row["memory_gb"] <= free[server] and rng.random() < 0.7:
+                lacks = row["labels"] & ~now.properties["labels"][server]
+                has_room = places[server] >= row["places"] and row["memory_gb"] <= free[server]
+                if has_room and not lacks and rng.random() < 0.7:
                     starts.append((0, row["workflow"], row["task"], server))
                     free[server] -= row["memory_gb"]
-                    places[server] -= 1
+                    places[server] -= row["places"]
                     break
         batch.dispatch(np.array(starts, dtype=np.int64).reshape(-1, 4))
 
@@ -170,7 +179,7 @@ def served(*workflows: tuple[float, list[dict[str, float]], list[list[int]]], **
     engine = EventEngine(small(), **options)
     given = work(*workflows)
     for number in range(given.num_workflows):
-        engine.arrive(number, 0.0, *given.demands_and_edges(number))
+        engine.arrive(number, 0.0, *given.demands_and_edges(number, engine.config.cluster))
     return engine
 
 
@@ -276,9 +285,21 @@ def test_rows_of_what_has_ended_are_used_again_and_decide_the_same(name: str) ->
     assert sizes[1] < 0.2 * sizes[0]
 
 
+def test_what_waits_for_servers_that_are_gone_is_hopeless() -> None:
+    tiers = [TierConfig(name=n, count=1, compute_gflops=1, memory_gb=g, labels=[n]) for n, g in (("a", 8), ("b", 16))]
+    engine = EventEngine(small(tuple(tiers)))
+    needs = [(1.0, 4.0, 0.0, 0.0, 1, 0), (1.0, 12.0, 0.0, 0.0, 1, 0), (1.0, 4.0, 0.0, 0.0, 1, 0b01)]
+    for number, need in enumerate(needs):
+        engine.arrive(number, 0.0, np.array([need], dtype=TASK_DEMAND), np.zeros((0, 2)))
+    assert engine.hopeless([0, 1]) is None
+    assert engine.hopeless([0]) == (1, 0)
+    assert engine.hopeless([1]) == (2, 0)
+    assert engine.hopeless([]) is not None
+
+
 def test_whatever_is_forgotten_between_two_views_each_workflow_is_new_once() -> None:
     """Two of three end before anybody looks; the third ones wait."""
-    engine, one = EventEngine(small(), keeps_ended=False), np.array([(1.0, 1.0, 0.0, 0.0)])
+    engine, one = EventEngine(small(), keeps_ended=False), np.array([(1.0, 1.0, 0.0, 0.0, 1, 0)], dtype=TASK_DEMAND)
     wait: set[int] = set()
     shown: set[int] = set()
     for number in range(300):

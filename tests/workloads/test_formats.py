@@ -68,3 +68,19 @@ def test_lines_without_a_record_are_said_too(tmp_path: Path, monkeypatch: pytest
     with pytest.raises(UserError, match="holds no workflow"):
         found.read([tmp_path], found.mapping(), Progress(say=said.append))
     assert said == [f"{tmp_path / 'blank.jsonl'} line {number}: no record yet" for number in (1, 2, 3)]
+
+
+def test_csv_has_labels_places_and_a_deadline(tmp_path: Path) -> None:
+    rows = [task | {"labels": "", "places": "1", "deadline_s": "60"} for task in csv_sample()[0]]
+    rows[1] |= {"labels": "eu  a100", "places": "3"}
+    source = write_csv(tmp_path / "tasks.csv", rows)
+    found = find_format("csv")
+    workload = found.read([source], found.mapping(), Progress())
+    tasks = [task for workflow in workload.to_dict()["workflows"] for task in workflow["tasks"]]
+    assert [task.get("labels") for task in tasks] == [None, None, ["eu", "a100"], None, None]
+    assert [task.get("places", 1) for task in tasks] == [1, 1, 3, 1, 1]
+    assert workload.deadline_s.tolist() == [60, 60]
+    for column, value in (("labels", "eu,a100"), ("places", "0")):
+        bad = write_csv(tmp_path / "bad.csv", [rows[0] | {column: value}])
+        with pytest.raises(UserError, match=f"bad.csv line 2: {column}"):
+            found.read([bad], found.mapping(), Progress())

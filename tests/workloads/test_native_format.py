@@ -2,12 +2,14 @@
 
 import itertools
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rllib_scale.config import ClusterConfig
 from rllib_scale.errors import UserError
 from rllib_scale.workloads.model import Workload
 from workloads.mutations import MISSING, changed
@@ -117,20 +119,51 @@ def test_edges_deadlines_and_tasks_without_work_are_of_version_4(path):
     data["workflows"][0]["deadline_s"] = 7.5
     data["workflows"].reverse()
     read = Workload.from_dict(data, "test")
-    assert read.edge_gb.tolist() == [0.4, 0.4, 0.25]
+    assert read.moved_gb.tolist() == [0.4, 0.4, 0.25]
     assert read.deadline_s.tolist() == [7.5, np.inf]
     read.save(path)
     assert Workload.load(path).equals(read)
     assert json.loads(path.read_text())["version"] == 4
     other_way_round = read.take(np.array([1, 0]), np.array([0.0, 1.0]))
-    assert other_way_round.edge_gb.tolist() == [0.4, 0.25, 0.4]
+    assert other_way_round.moved_gb.tolist() == [0.4, 0.25, 0.4]
     assert other_way_round.deadline_s.tolist() == [np.inf, 7.5]
-    assert Workload.from_dict(valid(), "test").edge_gb.tolist() == [0.4, 0.4, 0.4]
+    assert Workload.from_dict(valid(), "test").moved_gb.tolist() == [0.4, 0.4, 0.4]
+
+
+def test_an_edge_that_moves_all_output_follows_it_when_that_is_replaced():
+    data = valid() | {"version": 4}
+    data["workflows"][1]["edges"] = [[0, 1], [1, 2, 0.25]]
+    read = Workload.from_dict(data, "test")
+    larger = replace(read, output_gb=read.output_gb * 10)
+    assert larger.moved_gb.tolist() == [4, 4, 0.25]
+    assert not larger.equals(read)
+    assert Workload.from_dict(larger.to_dict(), "written").moved_gb.tolist() == [4, 4, 0.25]
+    assert replace(read, memory_gb=2 * read.memory_gb).moved_gb.tolist() == read.moved_gb.tolist()
+
+
+def test_labels_are_read_written_taken_and_sorted(path):
+    data = valid() | {"version": 4}
+    data["workflows"][0]["tasks"][1]["labels"] = ["eu", "a100"]
+    data["workflows"][1]["tasks"][0] |= {"labels": ["eu"], "places": 2}
+    data["workflows"].reverse()
+    read = Workload.from_dict(data, "test")
+    tiers = [{"name": f"t{k}", "count": 1, "compute_gflops": 1, "memory_gb": 80} for k in range(2)]
+    cluster = ClusterConfig(tiers=[tiers[0] | {"labels": ["us", "eu"]}, tiers[1] | {"labels": ["eu", "a100"]}])
+    assert cluster.label_names == ("a100", "eu", "us")
+    assert cluster.labels_of_tiers == [0b110, 0b011]
+    assert read.labels_on(cluster).tolist() == [0, 0b011, 0b010, 0, 0]
+    read.save(path)
+    assert Workload.load(path).equals(read)
+    assert json.loads(path.read_text())["version"] == 4
+    assert read.places.tolist() == [1, 1, 2, 1, 1]
+    assert read.take(np.array([1, 0]), np.array([0.0, 1.0])).labels_on(cluster).tolist() == [0b010, 0, 0, 0, 0b011]
+    plain = Workload.from_dict(valid(), "test")
+    assert replace(plain, labels=[0, 0, 1, 0, 0], label_names=("mars",)).labels_on(cluster).tolist()[2] == 2**62
 
 
 def test_equals_sees_every_array():
     one = Workload.from_dict(valid(), "test")
-    for name in (*ARRAYS, "delay_s", "session", "edge_gb", "deadline_s"):
+    for name in (*ARRAYS, "delay_s", "session", "edge_gb", "deadline_s", "labels", "places"):
         other = Workload.from_dict(valid(), "test")
         getattr(other, name)[-1] = 17
         assert not one.equals(other), name
@@ -160,6 +193,9 @@ ERRORS = [  # what is wrong, and the key and the value that the message names
     (changed(valid(), [W, 1, "edges", 0], [-1, 2]), ["workflow 1, edge [-1, 2]: unknown task -1"]),
     (changed(valid(), [W, 1, "edges", 0], [2, 2]), ["workflow 1, edge [2, 2]"]),
     (changed(valid(), [W, 1, "edges"], [[0, 1], [1, 2], [0, 1]]), ["workflow 1, edge [0, 1]: appears twice"]),
+    (changed(valid(), [*TASK, "places"], 0), ["workflow 1: tasks.2.places", "0"]),
+    (changed(valid(), [*TASK, "labels"], ["a b"]), ["workflow 1: tasks.2.labels.0", "'a b'"]),
+    (changed(valid(), [*TASK, "labels"], [f"l{k}" for k in range(63)]), ["63 different labels", "62"]),
     (with_sessions(0, None), ["workflow 1: session must be given in every workflow or in none"]),
     (with_sessions(None, 0), ["workflow 1: session must be given in every workflow or in none"]),
 ]
@@ -209,10 +245,36 @@ def test_a_task_that_fits_no_server_is_named():
     data = valid()
     data["workflows"][1]["tasks"][2]["memory_gb"] = 80.5
     read = Workload.from_dict(data, "test")
-    read.check_fits(80.5, "w.json")
-    message = r"^w.json: workflow 1, task 2 \(arrival_s 0.5\) fits no server: memory_gb is 80.5, .* has 80.0$"
+    cluster = ClusterConfig.model_validate("paper-16")
+    tiers = [cluster.tiers[0], cluster.tiers[2].model_copy(update={"memory_gb": 80.5, "labels": ("a100", "eu")})]
+    larger = cluster.model_copy(update={"tiers": tuple(tiers)})
+    read.check_fits(larger, "w.json")
+    message = (
+        r"^w.json: workflow 1, task 2 \(arrival_s 0.5\) fits no server: memory_gb is 80.5, .* has 80.0; tiers: small"
+    )
     with pytest.raises(UserError, match=message):
-        read.check_fits(80.0, "w.json")
+        read.check_fits(cluster, "w.json")
+    data["version"] = 4
+    for labels, memory_gb, text in (
+        (["a100", "eu"], 80.5, ""),
+        (["a100"], 81.0, r"memory_gb is 81.0, the largest server with its labels \(a100\) has 80.5"),
+        (["a10"], 1.0, "unknown label 'a10'; did you mean 'a100'"),
+    ):
+        data["workflows"][1]["tasks"][2] |= {"labels": labels, "memory_gb": memory_gb}
+        read = Workload.from_dict(data, "test")
+        if text:
+            with pytest.raises(UserError, match=text):
+                read.check_fits(larger, "w.json")
+        else:
+            read.check_fits(larger, "w.json")
+    data["workflows"][1]["tasks"][2] |= {"labels": ["eu"], "places": 3}
+    with pytest.raises(UserError, match=r"places is 3, the largest server with its labels \(eu\) has max_concurrent 1"):
+        Workload.from_dict(data, "test").check_fits(larger, "w.json")
+    data["workflows"][1]["tasks"][2]["places"] = 1
+    few = [tier.model_copy(update={"labels": (name,)}) for tier, name in zip(tiers, ("a100", "eu"), strict=True)]
+    data["workflows"][1]["tasks"][2] |= {"labels": ["eu", "a100"]}
+    with pytest.raises(UserError, match=r"labels are eu, a100, and no server has them all"):
+        Workload.from_dict(data, "test").check_fits(cluster.model_copy(update={"tiers": tuple(few)}), "w.json")
 
 
 def test_arrays_are_checked_too():

@@ -343,6 +343,6 @@ def test_csv(tmp_path):
     write_csv(tmp_path / "edges.csv", edges)
     more = read("csv", tmp_path)
     assert more.deadline_s.tolist() == [60, 5]
-    assert more.edge_gb.tolist() == [2.5, 0, 1, 0.25]
+    assert more.moved_gb.tolist() == [2.5, 0, 1, 0.25]
     np.testing.assert_array_equal(more.session, [7, 3])
     np.testing.assert_array_equal(more.delay_s, [2, 0, 1.5, 0, 0])

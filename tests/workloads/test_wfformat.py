@@ -79,7 +79,7 @@ def test_what_a_file_means(tmp_path: Path, content: dict[str, Any]) -> None:
     # a: `ab` and `both`, which two tasks read; b: 4 GB; c: an empty file; d: a sink has all that it writes.
     np.testing.assert_allclose(found.output_gb, [0.05, 0.021, 4, 0])
     assert found.edges.tolist() == [[1, 2], [1, 3], [2, 0], [3, 0]]
-    np.testing.assert_allclose(found.edge_gb, [0.021, 0.02, 4, 0])  # what each reads of it
+    np.testing.assert_allclose(found.moved_gb, [0.021, 0.02, 4, 0])  # what each reads of it
     assert {what: count for what, count in progress.counts.items() if count} == {
         "tasks without memoryInBytes": 1,
         "tasks of several cores that are played on one place": 2,
@@ -135,6 +135,10 @@ def test_the_mapping(tmp_path: Path) -> None:
     fast = read(tmp_path, instance(), reference_gflops=10)
     np.testing.assert_allclose(fast.compute_gflop, [40, 25, 10, 0.01])
     np.testing.assert_allclose(read(tmp_path, instance(), count_cores=True).compute_gflop, [4, 2.5, 4, 0.002])
+    progress = Progress()
+    of_cores = read(tmp_path, instance(), progress, places="cores")
+    assert (of_cores.places.tolist(), of_cores.compute_gflop.tolist()) == ([1, 1, 4, 2], [4, 2.5, 1, 0.001])
+    assert not progress.counts["tasks of several cores that are played on one place"]
     np.testing.assert_allclose(read(tmp_path, instance(), min_runtime_s=0.5).compute_gflop, [4, 2.5, 1, 0.5])
     assert read(tmp_path, instance(), default_memory_gb=7).memory_gb.tolist() == [0, 3, 0.5, 7]
 

@@ -5,6 +5,8 @@ python analysis/studies/any-cluster/drift.py
 The one that is told has seen an episode of each regime in advance, with other workflows, and switches at the change.
 """
 
+from typing import Any
+
 import numpy as np
 
 from rllib_scale.config import EnvConfig
@@ -49,7 +51,7 @@ class Told(AdaptivePrice):
 def one_after_the_other(first: Workload, second: Workload) -> Workload:
     """The second one arrives from CHANGE_S on."""
     names = ("compute_gflop", "memory_gb", "output_gb", "delay_s", "edges")
-    joined = {name: np.concatenate([getattr(first, name), getattr(second, name)]) for name in names}
+    joined: dict[str, Any] = {name: np.concatenate([getattr(first, name), getattr(second, name)]) for name in names}
     for name in ("task_offsets", "edge_offsets"):
         own = getattr(first, name)
         joined[name] = np.concatenate([own, getattr(second, name)[1:] + own[-1]])

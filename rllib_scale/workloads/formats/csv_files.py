@@ -1,10 +1,11 @@
 """Workflows of any origin as two CSV files: tasks, and the edges between them.
 
 `tasks.csv`: `workflow, task, arrival_s, compute_gflop, memory_gb, output_gb`, optionally `delay_s` (0), `session` (each
-workflow its own) and `deadline_s` (none). `edges.csv`, if there are edges: `workflow, predecessor, successor`,
-optionally `gb` (all output). Columns may be in any order. Workflows and tasks have names; `arrival_s`, `session` and
-`deadline_s` are the same in all rows of a workflow. The rows of a workflow are contiguous, and `edges.csv` has the
-workflows in the order of `tasks.csv`: one pass reads both.
+workflow its own), `deadline_s` (none), `places` of a server that it takes (1) and `labels` (none: names with spaces
+between, which its server must have).
+`edges.csv`, if there are edges: `workflow, predecessor, successor`, optionally `gb` (all output). Columns may be in any
+order. Workflows and tasks have names; `arrival_s`, `session` and `deadline_s` are the same in all rows of a workflow.
+Rows of a workflow are contiguous, and `edges.csv` has the workflows in the order of `tasks.csv`: one pass reads both.
 """
 
 from __future__ import annotations
@@ -17,9 +18,10 @@ from pathlib import Path
 from typing import Annotated
 
 import numpy as np
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from rllib_scale.config.base import Model, NonNegative, Positive
+from rllib_scale.config.cluster import MAX_PLACES, Label
 from rllib_scale.config.yaml_files import build_model
 from rllib_scale.errors import UserError
 from rllib_scale.workloads.formats.accumulator import TASK_FIELDS, Accumulator
@@ -45,6 +47,8 @@ class _Task(Model):
     memory_gb: NonNegative
     output_gb: NonNegative
     delay_s: NonNegative = 0.0
+    places: Annotated[int, Field(ge=1, le=MAX_PLACES)] = 1
+    labels: Annotated[tuple[Label, ...], BeforeValidator(str.split)] = ()
     session: Annotated[int, Field(ge=0, lt=2**63)] | None = None
     deadline_s: Positive = math.inf  # not validated, as a default
 
@@ -96,7 +100,7 @@ def _add(out: Accumulator, name: str, rows: Iterator[Row], edges: Iterator[Row],
     """Add the workflow `name`; `seen`: earlier rows were its as well."""
     first: _Task | None = None
     numbers: dict[str, int] = {}
-    columns = {field: array("d") for field in TASK_FIELDS}
+    columns, labels, places = {field: array("d") for field in TASK_FIELDS}, list[tuple[str, ...]](), list[int]()
     for where, row in rows:
         if seen:
             raise UserError(f"{where}: workflow {name!r:.60} has rows further up: they must be contiguous")
@@ -109,6 +113,8 @@ def _add(out: Accumulator, name: str, rows: Iterator[Row], edges: Iterator[Row],
             value, before = getattr(task, column), getattr(first, column)
             if value != before:
                 raise UserError(f"{where}: {column} is {value}, but {before} in the first row of workflow {name!r:.60}")
+        labels.append(task.labels)
+        places.append(task.places)
         for field in TASK_FIELDS:
             columns[field].append(getattr(task, field))
     if first is None:
@@ -130,7 +136,7 @@ def _add(out: Accumulator, name: str, rows: Iterator[Row], edges: Iterator[Row],
         raise UserError(f"{where}: the edges of workflow {name!r:.60} form a cycle: {cycle}")
     session = len(out) if first.session is None else first.session
     moved = ((*divmod(pair, len(numbers)), pairs[pair]) for pair in ordered)
-    out.add(first.arrival_s, session, columns, moved, first.deadline_s)
+    out.add(first.arrival_s, session, columns, moved, first.deadline_s, labels, places)
 
 
 FORMAT = Format(

@@ -2,13 +2,15 @@
 
     {"format": "rllib-scale-workload", "version": 4, "workflows": [
         {"arrival_s": 0.3, "session": 0, "deadline_s": 60.0,
-         "tasks": [{"compute_gflop": 9.1, "memory_gb": 12.0, "output_gb": 0.4, "delay_s": 1.5}, ...],
+         "tasks": [{"compute_gflop": 9.1, "memory_gb": 12.0, "output_gb": 0.4, "delay_s": 1.5,
+                    "labels": ["a100"], "places": 2}, ...],
          "edges": [[0, 1], [0, 2, 0.1], ...]}, ...]}
 
 An edge [p, s] says that task s of the workflow needs the output of its task p, and [p, s, GB] that it needs so much of
-it. `delay_s` is optional: 0, and so is `deadline_s`: none. `session` is given in every workflow or in none: then each
-workflow is a separate session. Version 2 added `delay_s`, version 3 `session`, version 4 the rest and tasks without
-work; a workload is written in the lowest version that can hold it.
+it. `delay_s` is optional: 0, and so are `deadline_s` and `labels`: none, and `places`: 1. A task runs only on servers
+that have all of its labels, and takes so many of their places. `session` is given in every workflow or in none: then
+each workflow is a separate session. Version 2 added `delay_s`, version 3 `session`, version 4 the rest and tasks
+without work; a workload is written in the lowest version that can hold it.
 """
 
 from __future__ import annotations
@@ -19,10 +21,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from numpy.typing import NDArray
 from pydantic import BeforeValidator, Field
 
 from rllib_scale.config.base import Model
+from rllib_scale.config.cluster import MAX_PLACES, Label
 from rllib_scale.config.yaml_files import build_model, read_text
 from rllib_scale.errors import UserError
 from rllib_scale.files import write_atomic
@@ -49,6 +51,8 @@ class _Task(Model, strict=True):
     memory_gb: float
     output_gb: float
     delay_s: float = 0.0
+    labels: tuple[Label, ...] = Field(default=(), strict=False)
+    places: Annotated[int, Field(ge=1, le=MAX_PLACES)] = 1
 
 
 def _with_gb(edge: Any) -> Any:
@@ -74,7 +78,7 @@ class _File(Model, strict=True):
     workflows: Annotated[list[Any], Field(min_length=1)]
 
 
-def parse(data: Any) -> dict[str, NDArray[Any]]:
+def parse(data: Any) -> dict[str, Any]:
     """The arrays of `Workload` from parsed JSON, in the order given.
 
     Raises:
@@ -90,7 +94,9 @@ def parse(data: Any) -> dict[str, NDArray[Any]]:
         columns = {name: [getattr(task, name) for task in workflow.tasks] for name in TASK_FIELDS}
         deadline_s = math.inf if workflow.deadline_s is None else workflow.deadline_s
         edges = ((a, b, math.nan if gb is None else gb) for a, b, gb in workflow.edges)
-        out.add(workflow.arrival_s, workflow.session or 0, columns, edges, deadline_s)
+        labels = [task.labels for task in workflow.tasks]
+        places = [task.places for task in workflow.tasks]
+        out.add(workflow.arrival_s, workflow.session or 0, columns, edges, deadline_s, labels, places)
     arrays = out.arrays()
     return arrays if numbered else {name: array for name, array in arrays.items() if name != "session"}
 

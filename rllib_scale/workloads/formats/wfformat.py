@@ -19,7 +19,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from pydantic import AfterValidator, ConfigDict, Field, model_validator
@@ -48,7 +48,10 @@ class WfFormatMapping(Undated):
     )
     count_cores: bool = Field(
         default=False,
-        description="multiply a runtime by its coreCount [assumed off: a task occupies one place, whatever its cores]",
+        description="multiply a runtime by its coreCount [assumed off: a task is as long as it was recorded]",
+    )
+    places: Literal["one", "cores"] = Field(
+        default="one", description="cores: a task takes as many places of a server as its coreCount [assumed: one]"
     )
     min_runtime_s: Positive = Field(
         default=0.001, description="shorter runtimes count as this; many are 0 [assumed: a millisecond]"
@@ -173,7 +176,8 @@ def read_workload(sources: Sequence[Path], mapping: WfFormatMapping, progress: P
             "output_gb": outputs_gb,
             "delay_s": [0.0] * len(names),
         }
-        out.add(len(out) * mapping.arrival_gap_s, len(out), columns, moved)
+        places = [math.ceil(task.core_count or 1) if mapping.places == "cores" else 1 for task in measured]
+        out.add(len(out) * mapping.arrival_gap_s, len(out), columns, moved, places=places)
         progress.counts.update(missing)
 
     read_json(sources, _Instance, add, progress)
@@ -262,7 +266,7 @@ def _compute_gflop(task: _Executed, mapping: WfFormatMapping, missing: Counter[s
                 "fills it in"
             )
     cores = (task.core_count or 1.0) if mapping.count_cores else 1.0
-    if (task.core_count or 1.0) > cores:
+    if (task.core_count or 1.0) > cores and mapping.places == "one":
         missing["tasks of several cores that are played on one place"] += 1
     return max(runtime_s, mapping.min_runtime_s) * cores * mapping.reference_gflops
 
