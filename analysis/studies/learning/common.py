@@ -9,6 +9,7 @@ the feature of the network as in every training, is fitted to the targets of the
 """
 
 import sys
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,7 +20,7 @@ from rllib_scale.config import TrialConfig
 from rllib_scale.rl.env_runner import ELAPSED, GROUP_ADVANTAGE
 from rllib_scale.rl.methods import build_algorithm_config
 from rllib_scale.rl.ppo.group import group_advantages
-from rllib_scale.rl.ppo.lean_update import train_batch
+from rllib_scale.rl.ppo.lean_update import Batch, train_batch
 from rllib_scale.rl.ppo.loss import Outputs, Rows, Weights, ppo_loss
 
 FITS, ALL, THINNED = 300, 2**20, 1024
@@ -35,19 +36,19 @@ trial = TrialConfig.model_validate(
         "env": {"episode": {"mask": "feasible"}},
     }
 )
-algorithm = build_algorithm_config(trial).build_algo()
+algorithm: Any = build_algorithm_config(trial).build_algo()
 module = algorithm.learner_group._learner.module["default_policy"].unwrapped()
 PLAIN = Weights(0.2, 0.0, 0.0, 0.0, 0.0, "mean", standardise=False, regularise=False)
 
 
-def seen(episodes, horizon_s, values, lambda_):
+def seen(episodes: list[Any], horizon_s: float, values: Any, lambda_: float) -> tuple[Batch, torch.Tensor]:
     """The rows of one group, advantages by generalised advantage estimation in units of its mean reward."""
     gamma = float(np.exp(-1.0 / horizon_s))
     batch = train_batch(episodes, values, gamma, lambda_, 1.0, lambda_by_time=True)
     return batch, batch[Postprocessing.ADVANTAGES]
 
 
-def gradient(batch, advantages):
+def gradient(batch: Batch, advantages: torch.Tensor) -> np.ndarray:
     """(K,) of PPO's policy loss at the policy that played."""
     columns = batch[Columns.ACTIONS], batch[Columns.ACTION_LOGP], advantages.float(), advantages.float()
     module.zero_grad()
@@ -57,7 +58,7 @@ def gradient(batch, advantages):
     return np.concatenate([p.grad.numpy().ravel() for p in module.network.parameters() if p.grad is not None])
 
 
-def say(name, gradients):
+def say(name: str, gradients: np.ndarray) -> None:
     """Print signal, noise, and what they mean."""
     each, total = float((gradients**2).sum(1).mean()), float((gradients.sum(0) ** 2).sum())
     common = (total - problems * each) / (problems * (problems - 1))
@@ -98,10 +99,10 @@ for k, horizon_s in enumerate(HORIZONS_S):
     say(f"{horizon_s:g} s, copies", np.stack(found))
     if horizon_s == HORIZONS_S[1]:
         found = []
-        for (batch, _), own in zip(plain, copies, strict=True):
-            kept = torch.from_numpy(np.random.default_rng(1).permutation(len(own[k]))[:THINNED])
-            thinned = {name: column[kept] for name, column in batch.items()}
-            found.append(gradient(thinned, torch.from_numpy(own[k])[kept]))
+        for (batch, _returns), own in zip(plain, copies, strict=True):
+            few = torch.from_numpy(np.random.default_rng(1).permutation(len(own[k]))[:THINNED])
+            fewer = {name: column[few] for name, column in batch.items()}
+            found.append(gradient(fewer, torch.from_numpy(own[k])[few]))
         say(f"{horizon_s:g} s, {THINNED} decisions", np.stack(found))
     found = []
     for episodes, unit in zip(groups, units, strict=True):

@@ -40,10 +40,11 @@ BY_TASK = {
 """Sizes of the changes, in tau: about a tenth of how much costs differ."""
 HEAD, WIDTH, COST = RELATIVE.head(), RELATIVE.server_dim, RELATIVE.server_column("cost")
 CHANGES = [(("1", name), size) for name, size in ALONE.items()] + list(BY_TASK.items())
-EACH = {"the rule": {}}
+Changes = dict[tuple[str, str], float]
+EACH: dict[str, Changes] = {"the rule": {}}
 EACH |= {f"{sign * size:+} {' x '.join(pair)}": {pair: sign * size} for pair, size in CHANGES for sign in (1, -1)}
-WEIGHTED = {("1", "lasts"): -0.1, ("descendants", "lasts"): 0.15}
-COMBINED = {
+WEIGHTED: Changes = {("1", "lasts"): -0.1, ("descendants", "lasts"): 0.15}
+COMBINED: dict[str, Changes] = {
     "the rule": {},
     "longer for many descendants": WEIGHTED,
     "all of the first four, halved": {
@@ -61,10 +62,9 @@ PROBLEMS, (DRAWN, FIRST, VARIANTS) = int(sys.argv[1]), STUDIES[sys.argv[2]]
 class Changed(VisitingDispatcher):
     """Every copy of an episode is played by another variant."""
 
-    name, description, sees = "changed", "adaptive-price with changed costs", "workflows"
-
     def __init__(self) -> None:
         super().__init__()
+        self.name, self.description, self.sees = "changed", "adaptive-price with changed costs", "workflows"
         names = ["1", *(feature.name for feature in (*RELATIVE.context, *RELATIVE.task))]
         self.weights = np.zeros((len(VARIANTS), len(names), WIDTH))
         for weights, changes in zip(self.weights, VARIANTS.values(), strict=True):
@@ -80,21 +80,21 @@ class Changed(VisitingDispatcher):
     def reset(self, seeds: list[tuple[int, int]]) -> None:
         """See `BasePolicy.reset`."""
         super().reset(seeds)
-        self.visits = AskedVisits(len(seeds), self.moves_take_time)
+        self.asked = AskedVisits(len(seeds), self.moves_take_time)
 
     def decide(self, view: View) -> np.ndarray:
         """See `VisitingDispatcher.decide`."""
-        self.visits.begin(view)
+        self.asked.begin(view)
         chosen = np.zeros(len(VARIANTS), dtype=np.int64)
-        while len(asked := np.flatnonzero(self.visits.current >= 0)):
-            rows = self.visits.rows[asked]
+        while len(copies := np.flatnonzero(self.asked.current >= 0)):
+            rows = self.asked.rows[copies]
             head = np.concatenate([np.ones((len(rows), 1)), rows[:, :HEAD]], axis=1)
             servers = rows[:, HEAD:].reshape(len(rows), -1, WIDTH)
-            cost = np.einsum("bnf,bf->bn", servers, np.einsum("bt,btf->bf", head, self.weights[asked]))
+            cost = np.einsum("bnf,bf->bn", servers, np.einsum("bt,btf->bf", head, self.weights[copies]))
             cost[servers[:, :, 0] <= 0.0] = np.inf  # servers that the task does not fit
-            chosen[asked] = cost.argmin(axis=1)
-            self.visits.choose(chosen)
-        return self.visits.answers()
+            chosen[copies] = cost.argmin(axis=1)
+            self.asked.choose(chosen)
+        return self.asked.answers()
 
 
 for revealed in (False, True):

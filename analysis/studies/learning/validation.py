@@ -1,6 +1,6 @@
 """The score of the untrained network on the validation episodes of a training of this page, as `objective_validation`.
 
-python analysis/studies/learning/validation.py adaptive 1 128    # start, seed, episodes
+python analysis/studies/learning/validation.py adaptive 1 128 0.5    # start, seed, episodes, share of revealed
 """
 
 import sys
@@ -11,13 +11,15 @@ from rllib_scale.networks.build import build_network
 from rllib_scale.sweeps.selected import play_network
 from rllib_scale.sweeps.validated import VALIDATION, draw_instances, scores
 
-start, seed, count = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+start, seed, count, revealed = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4])
 trial = TrialConfig.model_validate(
     {
         "method": "scale-any",
         "seed": seed,
         "network": {"skip": start},
-        "training": {"problems": {"family": {"agents_share": 0, "basic": {"servers": [6, 24]}}}},
+        "training": {
+            "problems": {"family": {"agents_share": 0, "revealed_share": revealed, "basic": {"servers": [6, 24]}}}
+        },
         "env": {"episode": {"mask": "feasible"}},
     }
 )

@@ -3,8 +3,9 @@
 python analysis/studies/srr/apart.py    # tables and figure of this page
 """
 
-import sys
+import runpy
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -19,16 +20,15 @@ from rllib_scale.envs.vector import SchedulingVectorEnv
 from rllib_scale.policies.policy import load_policy
 
 HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE.parent / "transfer"))
-from study import LEFT_OUT, LOST, transfer  # noqa: E402
-
+STUDY = runpy.run_path(str(HERE.parent / "transfer" / "study.py"))
+LOST, LEFT_OUT = STUDY["LOST"], STUDY["LEFT_OUT"]
 TIMES = (2, 4, 8, 16, 32, 64)
 DRIFT, IN_PLAY = "drift_training_wasserstein", "drift_wasserstein_relative"
 
 
 def repeated(method: str) -> list[float]:
     """Most that f moves, in its standard deviations, where each server of real states stands so many TIMES."""
-    network = load_policy(f"zoo:{method}").network
+    policy: Any = load_policy(f"zoo:{method}")
     env = SchedulingVectorEnv(16, EnvConfig())
     rows, rng = [env.reset(seed=list(range(16)))[0]], np.random.default_rng(1)
     for _ in range(60):
@@ -36,13 +36,13 @@ def repeated(method: str) -> list[float]:
     task, servers = torch.from_numpy(np.concatenate(rows)).split([5, 5 * 16], dim=1)
     wide = [torch.cat([task, servers.repeat(1, times)], dim=1) for times in (1, *TIMES)]
     with torch.no_grad():
-        features = [network(each)[0] for each in wide]
+        features = [policy.network(each)[0] for each in wide]
     return [float(((f - features[0]).abs() / features[0].std(0)).max()) for f in features[1:]]
 
 
 results = load(HERE.parent / "transfer")
 episodes, features = (frame[~frame["scenario"].isin(LEFT_OUT)] for frame in (results.episodes, results.features))
-policies = transfer(episodes, features)
+policies = STUDY["transfer"](episodes, features)
 print("median over 20 policies, by drift (sd), and lost (points):")
 table = policies.groupby(["scenario", "test_servers"], observed=True)[[DRIFT, LOST]].median().sort_values(DRIFT)
 print(table.round(2).to_string())
