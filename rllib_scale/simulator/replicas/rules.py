@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rllib_scale.compiled import compiled, rare
+from rllib_scale.compiled import compiled, internal, rare
 from rllib_scale.simulator.replicas.caches import found
 from rllib_scale.simulator.replicas.loop import FULL, answer, fits, next_offer
 from rllib_scale.simulator.replicas.service import duration
@@ -60,7 +60,7 @@ def open_to(fleet, index, replica, gate):  # type: ignore[no-untyped-def]
     )
 
 
-@rare
+@internal
 def _score(fleet, index, replica, rule, time, most, least):  # type: ignore[no-untyped-def]
     """What a rule minimises over the replicas."""
     kind, call, here = int(rule[0]), fleet.calls[index], fleet.replicas[replica]
