@@ -63,6 +63,7 @@ def compiled(
     inline: bool | None = None,
     fastmath: Any = False,
     internal: bool = False,
+    per_constant: bool = False,
 ) -> Any:
     """Compile a function on its first call, or load machine code that an earlier process cached.
 
@@ -76,6 +77,8 @@ def compiled(
             as FAST.
         internal: whether only compiled functions call it. The code that unpacks Python's arguments is left out: a third
             of the time of compiling the simulator.
+        per_constant: whether it is compiled anew for each constant among its arguments, as numba does it. What is
+            inlined knows its constants in any case, but after its loops were made.
     """
     inline = not allocates if inline is None else inline
     dispatcher = numba.njit(
@@ -88,10 +91,17 @@ def compiled(
         no_cfunc_wrapper=True,
         no_cpython_wrapper=internal,
     )(function)
+    if not per_constant:
+        dispatcher.get_call_template = partial(_call_of_any_value, dispatcher.get_call_template)
     # numba checks the function's own file only: a change of reward.py would leave the old reward in the cached kernel.
     index = dispatcher._cache._cache_file
     index._source_stamp = (index._source_stamp, SOURCES)
     return _Internal(dispatcher) if internal else dispatcher
+
+
+def _call_of_any_value(get_call_template: Callable[..., Any], args: Any, kws: Any) -> Any:
+    """The called function by the types of the arguments, without the values of those that are constants."""
+    return get_call_template([*map(numba.types.unliteral, args)], kws)
 
 
 class _Internal:

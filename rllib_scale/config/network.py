@@ -14,7 +14,7 @@ class EncoderConfig(Model):
 
     section: ClassVar = "network"
     built_by: ClassVar = ""
-    """`module:Class` in `rllib_scale.networks` of an encoder that takes the columns and the width alone."""
+    """Module and class in `rllib_scale.networks` of an encoder that takes the columns and the width alone."""
 
     embedding_dim: Width = Field(default=16, description="width d of embeddings")
     standardise: Literal["fixed", "none"] = Field(

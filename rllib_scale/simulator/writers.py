@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import numpy as np
 
@@ -122,7 +123,7 @@ def _write_task(row, task, error, workflow, p):  # type: ignore[no-untyped-def]
     row[TASK_OUTPUT] = _output(task.output, p.per_output_unit)
 
 
-@internal
+@partial(internal, per_constant=True)
 def _write_servers(b, columns, width, home, delay, state, problem):  # type: ignore[no-untyped-def]
     """Write remaining time, power and delay of each server; `delay` holds for all but `home`."""
     clock, per_unit = state.env[b].clock, problem.parameters[0].per_time_unit
@@ -169,7 +170,7 @@ def _seen_in_system(b, state, p):  # type: ignore[no-untyped-def]
     return seen
 
 
-@rare
+@partial(rare, per_constant=True)
 def _write_rounds(b, row, count, head, of_task, of_server, state, problem):  # type: ignore[no-untyped-def]
     """Write what the set has beyond the paper's features; the widths are those of a set that begins with it."""
     env, p, K = state.env[b], problem.parameters[0], state.fit.shape[1]

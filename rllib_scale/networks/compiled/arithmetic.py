@@ -6,7 +6,7 @@ from functools import partial
 
 import numpy as np
 
-from rllib_scale.compiled import FAST, compiled
+from rllib_scale.compiled import FAST, compiled, internal
 
 fast = partial(compiled, allocates=True, inline=True, fastmath=set(FAST))
 """Compiles a function whose sums may be reordered into vector lanes: results differ from torch's in the last bits.
@@ -16,13 +16,17 @@ take the cached code, and its sums would be rounded in another order.
 """
 
 
-@partial(compiled, allocates=True, inline=False)
+inner = partial(fast, internal=True)
+"""The same of a function that only compiled ones call."""
+
+
+@partial(internal, allocates=True, inline=False)
 def product(a, b, out):  # type: ignore[no-untyped-def]
     """Write the matrix product of a and b to `out`: `np.dot`, which numba would compile anew at each of its calls."""
     np.dot(a, b, out)
 
 
-@partial(compiled, fastmath=set(FAST))
+@partial(internal, fastmath=set(FAST))
 def exp_of_negative(x):  # type: ignore[no-untyped-def]
     """Exponential of a float32 at most 0, within 2e-7 of the true value, in operations that a compiler can vectorise.
 

@@ -6,8 +6,9 @@ import math
 
 import numpy as np
 
-from rllib_scale.networks.compiled.arithmetic import fast, product
+from rllib_scale.networks.compiled.arithmetic import fast, inner, product
 from rllib_scale.networks.compiled.fused_layers import (
+    add,
     add_scaled,
     attend_backward,
     dense_backward,
@@ -64,7 +65,7 @@ def backward(grad_features, grad_logits, p, w, g):  # type: ignore[no-untyped-de
             grad_pointing[k, m] += grad_pointer_bias[k] * p.embedder_bias[m]
             g.embedder_bias[m] += w.pointing[k, m] * grad_pointer_bias[k]
     product(w.pointing.T, grad_pointer, square)
-    g.embedder[:] += square
+    add(square, g.embedder)
     product(p.pointer_key, grad_pointing.T, g.pointer_query)
     product(p.pointer_query, grad_pointing, g.pointer_key)
 
@@ -143,7 +144,7 @@ def backward(grad_features, grad_logits, p, w, g):  # type: ignore[no-untyped-de
                 g.server_hidden[k, i] += total
 
 
-@fast
+@inner
 def _unfold(block, p, w, grad_query, grad_query_bias, grad_output, g, square, slim):  # type: ignore[no-untyped-def]
     """From the gradients of a block's products to those of its parameters."""
     _, H, k_dim, d = p.query.shape
@@ -165,12 +166,12 @@ def _unfold(block, p, w, grad_query, grad_query_bias, grad_output, g, square, sl
         slim *= scale
         product(slim, p.embedder.T, g.key[block, h])
         product(p.key[block, h].T, slim, square)
-        g.embedder[:] += square
+        add(square, g.embedder)
         # inner_value and mixed_bias
         product(p.output[block, h], into_mean.T, slim)
         product(slim, p.embedder.T, g.value[block, h])
         product(p.value[block, h].T, slim, square)
-        g.embedder[:] += square
+        add(square, g.embedder)
         for i in range(k_dim):
             total = _f32(0.0)
             for m in range(d):

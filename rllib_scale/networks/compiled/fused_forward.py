@@ -6,14 +6,14 @@ import math
 
 import numpy as np
 
-from rllib_scale.networks.compiled.arithmetic import fast, product
-from rllib_scale.networks.compiled.fused_layers import attend, dense, gelu, normalise, relu, scores
+from rllib_scale.networks.compiled.arithmetic import fast, inner, product
+from rllib_scale.networks.compiled.fused_layers import attend, copy, dense, gelu, normalise, relu, scores
 from rllib_scale.networks.inputs import MASKED
 
 _f32 = np.float32
 
 
-@fast
+@inner
 def _read(obs, mask, c, w):  # type: ignore[no-untyped-def]
     """Standardised inputs and masks; see networks/inputs.py."""
     B = len(obs)
@@ -41,13 +41,13 @@ def _read(obs, mask, c, w):  # type: ignore[no-untyped-def]
                 w.closed[j, b] = w.empty[j, b] if mask[b, j] != 0 else _f32(MASKED)
 
 
-@fast
+@inner
 def _fold(p, w):  # type: ignore[no-untyped-def]
     """Products of the parameters; see CrossAttentionPointer.fold."""
     L, H, k, d = p.query.shape
     scale = _f32(1.0 / math.sqrt(k))
     for block in range(L):
-        w.output_bias[block] = p.output_bias[block]
+        copy(p.output_bias[block], w.output_bias[block])
         for h in range(H):
             product(p.key[block, h] * scale, p.embedder, w.inner_key[block, h])
             product(p.value[block, h], p.embedder, w.inner_value[block, h])

@@ -13,7 +13,8 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import torch
 
-from rllib_scale.networks.compiled.arithmetic import exp_of_negative, fast
+from rllib_scale.networks.compiled.arithmetic import exp_of_negative, fast, inner
+from rllib_scale.networks.compiled.fused_layers import copy as copy_row
 from rllib_scale.networks.cross_attention import CrossAttentionPointer
 from rllib_scale.networks.inputs import MASKED, ObservationInput
 from rllib_scale.networks.mlp import StructuredMLP
@@ -142,15 +143,15 @@ def _standardised(layer: Any, inputs: ObservationInput, part: str) -> tuple[torc
     return layer.weight * scale, layer.bias + layer.weight @ shift
 
 
-@fast
+@inner
 def _linear(x, weight, bias, out):  # type: ignore[no-untyped-def]
-    out[:] = bias
+    copy_row(bias, out)
     for i in range(len(x)):
         for k in range(len(out)):
             out[k] += x[i] * weight[i, k]
 
 
-@fast
+@inner
 def _normalise(x, norm, eps):  # type: ignore[no-untyped-def]
     """LayerNorm in place."""
     mean = np.float32(0.0)
@@ -165,11 +166,11 @@ def _normalise(x, norm, eps):  # type: ignore[no-untyped-def]
         x[k] = (x[k] - mean) * scale * norm[0, k] + norm[1, k]
 
 
-@fast
+@inner
 def _attend(u, hidden, empty, scores, mean):  # type: ignore[no-untyped-def]
     """Compute mean (d,) = softmax_j(u . hidden_j) over the rows that are not empty; hidden (d, N)."""
     d, n = hidden.shape
-    scores[:] = empty
+    copy_row(empty, scores)
     for k in range(d):
         for j in range(n):
             scores[j] += u[k] * hidden[k, j]
@@ -204,7 +205,7 @@ def _pointer_forward(observation, mask, logits, w, clip, eps):  # type: ignore[n
         np.empty(d, dtype=np.float32),
         np.empty(d, dtype=np.float32),
     )
-    inner = np.empty(w.inner.shape[2], dtype=np.float32)
+    wide = np.empty(w.inner.shape[2], dtype=np.float32)
     for b in range(len(observation)):
         row = observation[b]
         for j in range(n):
@@ -225,7 +226,7 @@ def _pointer_forward(observation, mask, logits, w, clip, eps):  # type: ignore[n
             first[k] = max(first[k], np.float32(0.0))
         _linear(first, w.task_output, w.task_output_bias, f)
         for block in range(num_blocks):
-            out[:] = w.output_bias[block]
+            copy_row(w.output_bias[block], out)
             for head in range(num_heads):
                 _linear(f, w.query[block, head], w.query_bias[block, head], u)
                 _attend(u, hidden, empty, scores, mean)
@@ -235,11 +236,11 @@ def _pointer_forward(observation, mask, logits, w, clip, eps):  # type: ignore[n
             for k in range(d):
                 f[k] += out[k]
             _normalise(f, w.attention_norm[block], eps)
-            _linear(f, w.inner[block], w.inner_bias[block], inner)
-            for i in range(len(inner)):
-                x = inner[i]
-                inner[i] = np.float32(0.5) * x * (np.float32(1.0) + np.float32(math.erf(x * np.float32(0.70710678))))
-            _linear(inner, w.outer[block], w.outer_bias[block], out)
+            _linear(f, w.inner[block], w.inner_bias[block], wide)
+            for i in range(len(wide)):
+                x = wide[i]
+                wide[i] = np.float32(0.5) * x * (np.float32(1.0) + np.float32(math.erf(x * np.float32(0.70710678))))
+            _linear(wide, w.outer[block], w.outer_bias[block], out)
             for k in range(d):
                 f[k] += out[k]
             _normalise(f, w.feedforward_norm[block], eps)

@@ -40,7 +40,7 @@ def train_batch(
         gamma: discount.
         lambda_: of generalised advantage estimation.
         time_unit_s: gamma discounts so much elapsed time; None: every step.
-        lambda_by_time: lambda_ counts for so much elapsed time, too.
+        lambda_by_time: whether `lambda_` counts for so much elapsed time, too.
     """
     # Every piece has one observation more than steps: its value stands for what comes after the piece.
     observations = torch.from_numpy(_concatenate([episode.get_observations() for episode in episodes], np.float32))
