@@ -1,9 +1,9 @@
 """What a part of `adaptive-price` is worth: the shipped policy without it, on 120 problems, whole and revealed.
 
-NUMBA_CACHE_DIR=$(mktemp -d) python analysis/studies/any-cluster/ablation.py nothing   # or one of PARTS
+NUMBA_CACHE_DIR=$(mktemp -d) python -m benchmarks.ablation nothing   # or one of PARTS
 
-Parts are compiled, so each needs a cache of its own. `25 s` leaves nothing out and `units` has fixed units of 5 s, both
-on tasks of 25 s.
+Parts are compiled and no settings, so this reaches into the package, and each needs a cache of its own. `25 s` leaves
+nothing out and `units` has fixed units of 5 s, both on tasks of 25 s.
 """
 
 import sys

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,9 @@ from rllib_scale.results.columns import (
 )
 
 ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT / "docs"))
+from public import API  # noqa: E402
+
 PAGES = """
 ```{toctree}
 :hidden:
@@ -30,36 +34,6 @@ PAGES = """
 %s
 ```
 """
-API = {
-    "tables": ("Columns and metrics", ()),
-    "config": ("Settings", tuple(f"rllib_scale.config{name}" for name in ("", ".sweep", ".family", ".search"))),
-    "library": (
-        "Workloads, episodes, results",
-        (
-            *("rllib_scale.workloads.model", "rllib_scale.evaluation.play", "rllib_scale.simulator.backend"),
-            *("rllib_scale.simulator.event_engine", "rllib_scale.observation.snapshot"),
-            *("rllib_scale.observation.answers", "rllib_scale.envs.gantt"),
-            *(f"rllib_scale_analysis{name}" for name in ("", ".tables.comparisons", ".stats.summaries")),
-        ),
-    ),
-    "envs": ("Environments", ("rllib_scale.envs", "rllib_scale.envs.vector")),
-    "schedulers": (
-        "Schedulers",
-        tuple(
-            f"rllib_scale.schedulers.{name}"
-            for name in ("base", "dispatcher", "rules", "list_scheduling", "reserving", "context_price")
-        ),
-    ),
-    "policies": (
-        "Policies",
-        (
-            *(f"rllib_scale.policies.{name}" for name in ("policy", "dispatch_policy", "onnx_export")),
-            "rllib_scale.zoo",
-        ),
-    ),
-    "live": ("Live", ("rllib_scale.live.library", "rllib_scale.live.backend")),
-}
-"""Page of docs/api -> its title and modules. The pages are written here: only a site can show them."""
 DIRECTIVE = "```{eval-rst}\n.. %s\n```\n"
 COMMANDS = DIRECTIVE % "click:: rllib_scale.cli:main\n   :prog: rllib-scale\n   :nested: full"
 
