@@ -100,11 +100,11 @@ def turns_of(seed: int, count: int) -> list[Flow]:
     drawn = generate(env, seed, 0)
     flows = [Flow.of(drawn, n, env.cluster) for n in range(drawn.num_workflows)]
     flows = [flow for flow in flows if len(flow) <= MAX_CALLS][:count]
-    work = sum(float(flow.compute_gflop.sum()) for flow in flows)
+    work = sum(float(flow.demands["compute"].sum()) for flow in flows)
     stretch = work / (LOAD * REPLICAS * MAX_CONCURRENT) / flows[-1].arrival_s
     for flow in flows:
         flow.arrival_s *= stretch
-        flow.delay_s = np.minimum(flow.delay_s, MAX_DELAY_S)
+        flow.demands["delay"] = np.minimum(flow.demands["delay"], MAX_DELAY_S)
     return flows
 
 
@@ -145,14 +145,15 @@ async def _play(handle: Any, seed: int, turns: int, time_scale: float) -> tuple[
 
         async def call(task: int) -> None:
             nonlocal total, gone_on_gb, missing_gb
-            before = flow.predecessors[task]
+            before = flow.edges[flow.edges[:, 1] == task, 0].tolist()
             for at in before:
                 await ended[at].wait()
-            await asyncio.sleep(float(flow.delay_s[task]) * time_scale)
-            before_gb, context_gb = (float(flow.output_gb[before[0]]) if before else 0.0), float(flow.output_gb[task])
+            compute, delay_s, context_gb = (float(flow.demands[name][task]) for name in ("compute", "delay", "output"))
+            await asyncio.sleep(delay_s * time_scale)
+            before_gb = float(flow.demands["output"][before[0]]) if before else 0.0
             text = prompt[: 40 + int(LETTERS_PER_GB * context_gb)]
             ready = clock()
-            missing = await handle.remote(LLMCall(name, text, float(flow.compute_gflop[task]), before_gb, context_gb))
+            missing = await handle.remote(LLMCall(name, text, compute, before_gb, context_gb))
             missing_gb += missing
             gone_on_gb += before_gb
             total += clock() - ready

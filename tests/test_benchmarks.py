@@ -139,10 +139,10 @@ def test_turns_come_at_the_load_of_the_replicas() -> None:
     from benchmarks import llm_replicas
 
     flows = llm_replicas.turns_of(0, 12)
-    work = sum(flow.compute_gflop.sum() for flow in flows)
+    work = sum(flow.demands["compute"].sum() for flow in flows)
     at_once = llm_replicas.REPLICAS * llm_replicas.MAX_CONCURRENT
     assert work / flows[-1].arrival_s / at_once == pytest.approx(llm_replicas.LOAD)
-    assert max(flow.delay_s.max() for flow in flows) <= llm_replicas.MAX_DELAY_S
+    assert max(flow.demands["delay"].max() for flow in flows) <= llm_replicas.MAX_DELAY_S
 
 
 @pytest.mark.slow
