@@ -116,8 +116,10 @@ def test_where_followers_are_not_seen_each_task_weighs_as_much() -> None:
 # ------------------------------------------------------------------- what it decides
 
 
-def test_it_plays_every_scenario() -> None:
+def test_it_plays_every_scenario_of_fixed_service() -> None:
     for name, (env, _) in SCENARIOS.items():
+        if env.on_replicas:
+            continue
         episode = env.episode.model_copy(update={"horizon_s": 20.0, "arrivals_until_s": 12.0})
         rule = make_scheduler("dual-price", env.observation)
         assert play(rule, env.model_copy(update={"episode": episode}), 3, [0]).metrics()["completed"] > 0, name
