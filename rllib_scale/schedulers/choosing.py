@@ -159,6 +159,13 @@ def _precedes(a, b):  # type: ignore[no-untyped-def]
 
 
 @internal
+def _drawn(j, fit, only_open, draw):  # type: ignore[no-untyped-def]
+    """By what servers are sorted to draw two of them: those that cannot be named come last, in their order."""
+    there = fit[j] == OPEN if only_open else fit[j] >= TAKEN
+    return -draw[j] if there else 1.0
+
+
+@internal
 def _choose(way, row, fit, draw, last):  # type: ignore[no-untyped-def]
     """Server that a rule names for the first candidate of one observation.
 
@@ -181,8 +188,7 @@ def _choose(way, row, fit, draw, last):  # type: ignore[no-untyped-def]
             least_moved, most_moved = min(least_moved, moved), max(most_moved, moved)
             least_load, most_load = min(least_load, load), max(most_load, load)
         if rule in (POWER_OF_TWO, PREFIX_AFFINITY):
-            there = fit[j] == OPEN if only_open else fit[j] >= TAKEN
-            drawn = -draw[j] if there else 1.0
+            drawn = _drawn(j, fit, only_open, draw)
             if first < 0 or drawn < _drawn(first, fit, only_open, draw):
                 first, second = j, first
             elif second < 0 or drawn < _drawn(second, fit, only_open, draw):
@@ -252,13 +258,6 @@ def _choose(way, row, fit, draw, last):  # type: ignore[no-untyped-def]
         if best < 0 or _precedes(keys, least):
             best, least = j, keys
     return best
-
-
-@internal
-def _drawn(j, fit, only_open, draw):  # type: ignore[no-untyped-def]
-    """By what servers are sorted to draw two of them: those that cannot be named come last, in their order."""
-    there = fit[j] == OPEN if only_open else fit[j] >= TAKEN
-    return -draw[j] if there else 1.0
 
 
 # ---------------------------------------------------------------------- batches and rounds

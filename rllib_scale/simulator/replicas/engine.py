@@ -210,7 +210,10 @@ class ReplicaEngine:
             self._begun[b], self._until_s[b] = self._as_it_is(b), end_s
         else:
             if self.config.service.arrivals_per_s is None and fleet.now[0]["next_start"] == len(fleet.starts):
-                raise UserError("service.trace: the sessions are too short: more than one a minute and live one ended")
+                raise UserError(
+                    "service.trace: its sessions are too short for a closed loop: a live session ended more than once a "
+                    "minute"
+                )
             self.done[b], self.truncated[b] = True, not self.config.episode.horizon_is_terminal
             self.observation[b] = 0.0
             self.fit[b] = 0
