@@ -211,8 +211,8 @@ class ReplicaEngine:
         else:
             if self.config.service.arrivals_per_s is None and fleet.now[0]["next_start"] == len(fleet.starts):
                 raise UserError(
-                    "service.trace: its sessions are too short for a closed loop: a live session ended more than once a "
-                    "minute"
+                    "service.trace: its sessions are too short for a closed loop: a live session ended more than "
+                    "once a minute"
                 )
             self.done[b], self.truncated[b] = True, not self.config.episode.horizon_is_terminal
             self.observation[b] = 0.0
