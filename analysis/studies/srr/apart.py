@@ -46,6 +46,9 @@ policies = STUDY["transfer"](episodes, features)
 print("median over 20 policies, by drift (sd), and lost (points):")
 table = policies.groupby(["scenario", "test_servers"], observed=True)[[DRIFT, LOST]].median().sort_values(DRIFT)
 print(table.round(2).to_string())
+seeds = features.drop_duplicates("trial_id").set_index("trial_id")["train_seed"].reindex(policies["trial_id"])
+print("by seed of the training:")
+print(policies.groupby(seeds.to_numpy())[[DRIFT, LOST]].agg(["mean", "max"]).round(2).to_string())
 
 played = load(HERE.parent / "reproduction" / "table4").features
 grown = played.groupby(["method", "test_servers"], observed=True)[IN_PLAY].mean().unstack("method")
