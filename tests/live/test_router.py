@@ -272,7 +272,6 @@ def guarding(scheduler: str, guard: dict[str, Any]) -> tuple[GuardedRouting, lis
 FOUR = [Replica("a", 2, 1.0, 16.0), *(Replica(name, 1, 1.0, 16.0) for name in "bcd")]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("rule", ["least-loaded", "adaptive-price"])
 def test_the_guard_of_a_router_takes_over_from_a_bad_scheduler(rule: str) -> None:
     """What comes later is as with the rule alone, or nearly: requests under way are not moved."""
