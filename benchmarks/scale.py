@@ -73,16 +73,14 @@ def make_rows(folder: Path, rows: int) -> None:
 
 def make_variants(folder: Path, variants: int) -> None:
     """A results folder of so many trained variants: one training each, with its curve of 1000 epochs."""
-    source = ROOT / "analysis" / "studies" / "reproduction"
     methods = ("scale", "crossattn", "ppo")
-    episodes = dataset.read(Location(str(source)), "episodes")
+    episodes = _reproduction("episodes")
     paper = (episodes["scenario"] == "paper") & (episodes["mask"] == "none") & (episodes["test_servers"] <= 48)
     known = (episodes["kind"] == "heuristic") | episodes["method"].isin(methods)
     rates = _rates(variants // len(methods))
     changes = ["seeds=[42]", "methods=[scale,crossattn,ppo]", f"grid={{training.learning_rate: {rates}}}"]
     changes += ["evaluation.scales=[16,32,48]", "evaluation.masks=[none]"]
-    curves = _reproduction("training")
-    _make(folder, ROOT / "tune_configs" / "table4.yaml", changes, episodes[paper & known], 1, curves)
+    _make(folder, ROOT / "tune_configs" / "table4.yaml", changes, episodes[paper & known], 1, _reproduction("training"))
 
 
 def _reproduction(table: str) -> pd.DataFrame:

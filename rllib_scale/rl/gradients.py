@@ -60,13 +60,16 @@ class LeanLearner(TorchLearner):
             return super()._update(batch, **kwargs)
         rows = batch[DEFAULT_MODULE_ID]
         # One module, losses that share no parameter: one backward, then every optimizer steps.
-        fwd_out = self._own_module.forward_train(rows)
+        module = self._own_module
+        if not module.training:
+            module.train()  # RLlib's forward_train does so, through every submodule, at each step
+        fwd_out = module._forward_train(rows)
         loss = self.compute_loss_for_module(
             module_id=DEFAULT_MODULE_ID, config=self.config, batch=rows, fwd_out=fwd_out
         )
         optimizers = [optimizer for _, optimizer in self.get_optimizers_for_module(DEFAULT_MODULE_ID)]
-        for optimizer in optimizers:
-            optimizer.zero_grad(set_to_none=True)
+        for parameter in (p for optimizer in optimizers for p in _parameters(optimizer)):
+            parameter.grad = None
         loss.backward()
         norm = self._clip(DEFAULT_MODULE_ID)
         is_finite = math.isfinite(norm)
@@ -95,7 +98,7 @@ class LeanLearner(TorchLearner):
         config: Any = self.config.get_config_for_module(module_id)
         norms = []
         for name, optimizer in self.get_optimizers_for_module(module_id):
-            parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+            parameters = _parameters(optimizer)
             # clip_grad_norm_ returns the norm before it clips; the other ways need it computed.
             if config.grad_clip and config.grad_clip_by == "global_norm":
                 norm = nn.utils.clip_grad_norm_(parameters, config.grad_clip)
@@ -113,6 +116,10 @@ class LeanLearner(TorchLearner):
         # Global norm over all optimizers: the root of the sum of squares of theirs.
         self._gradient_norms.append(norms[0] if len(norms) == 1 else torch.stack(norms).norm())
         return self._gradient_norms[-1]
+
+
+def _parameters(optimizer: Any) -> list[nn.Parameter]:
+    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
 
 
 def mean_norm(norms: Sequence[Tensor]) -> float:

@@ -103,7 +103,7 @@ def _load_of(chosen, kinds, classes, program):  # type: ignore[no-untyped-def]
 def solve(load, kinds, classes, program):  # type: ignore[no-untyped-def]
     """Write to `price` (K,) what a unit of work costs in each class, starting from the prices that are there."""
     price, used, step, trial = program.price, program.used, program.step, program.trial
-    value = _evaluate(price, load, kinds, classes, program, True)
+    value = _evaluate(price, load, kinds, classes, program)
     for _ in range(ITERATIONS):
         # KKT: a class with a price is full, one without is not more than full.
         worst = 0.0
@@ -121,27 +121,27 @@ def solve(load, kinds, classes, program):  # type: ignore[no-untyped-def]
         for _ in range(HALVINGS):
             for k in range(classes):
                 trial[k] = max(0.0, price[k] + length * step[k])
-            found = _evaluate(trial, load, kinds, classes, program, False)
+            # With its curvature: the first step is nearly always taken, and the next iteration starts from it.
+            found = _evaluate(trial, load, kinds, classes, program)
             if found > value:
                 break
             length *= 0.5
         if not found > value:
             break
+        value = found
         for k in range(classes):
             price[k] = trial[k]
-        value = _evaluate(price, load, kinds, classes, program, True)
 
 
 @internal
-def _evaluate(price, load, kinds, classes, program, with_curvature):  # type: ignore[no-untyped-def]
-    """The smoothed dual at these prices; writes `used` and, where it is asked for, `curvature`."""
+def _evaluate(price, load, kinds, classes, program):  # type: ignore[no-untyped-def]
+    """The smoothed dual at these prices; writes `used` and `curvature`."""
     used, share, curvature, value = program.used, program.share, program.curvature, 0.0
     for k in range(classes):
         used[k] = 0.0
         value -= price[k] * program.capacity[k] / load
-        if with_curvature:
-            for j in range(classes):
-                curvature[k, j] = 0.0
+        for j in range(classes):
+            curvature[k, j] = 0.0
     for t in range(kinds):
         # Of a kind: -s log sum_k c_k exp(-cost_k / s) over the classes that it fits, taken from the least cost, so that
         # no exponential underflows. Weighed by capacity c_k, splitting a class into two changes nothing.
@@ -159,7 +159,7 @@ def _evaluate(price, load, kinds, classes, program, with_curvature):  # type: ig
             # The gradient of the dual in price k is the share of work that goes there, less what it can take.
             share[k] /= total
             used[k] += program.work[t] * share[k]
-        for k in range(classes if with_curvature else 0):
+        for k in range(classes):
             # Minus the Hessian: a softmax's covariance, diag(share) - share share^T, over s.
             of_kind = program.work[t] * share[k] / SMOOTHING
             curvature[k, k] += of_kind
