@@ -21,6 +21,7 @@ METHODS = {
     "scale-any": ("#0B4F6C", "o"),
     "adaptive-price": ("#4B0082", "P"),
     "context-price": ("#B8860B", "8"),
+    "adaptive-gate": ("#5F4690", "*"),
     "decima": ("#2E8B57", "P"),
     "deeprm": ("#8B3A62", "X"),
     # Rules: Tol's muted, vibrant and high-contrast palettes.

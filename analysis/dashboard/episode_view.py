@@ -8,12 +8,18 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
+from ..figures import replicas
+from ..labels import label
 from ..load import Results
 from ..rows import INVALID, variants
 from ..tables import render
 from . import charts, episodes
 from .controls import one, selected_rows, show_figure, show_table
 from .selection import Filters
+
+ON_REPLICAS = ("jct_mean_s", "jct_p99_s", "ttft_mean_s", "hit_rate", "output_per_gpu_hour", "longest_hold_s")
+WINDOW_S = 300
+"""Calls of so long a time are drawn."""
 
 
 def episode(results: Results, filters: Filters) -> None:
@@ -22,6 +28,9 @@ def episode(results: Results, filters: Filters) -> None:
     if rows.empty:
         return
     row = _chosen_row(rows)
+    if pd.notna(row.get("hit_rate")):
+        _calls(row, _fleet(tuple(map(str, results.homes)), tuple(row.items())))
+        return
     inspected = _inspected(tuple(map(str, results.homes)), tuple(row.items()))
     episode, decisions = inspected.episode, inspected.decisions
     invalid = sum(int(row[name] or 0) for name in INVALID)
@@ -33,8 +42,8 @@ def episode(results: Results, filters: Filters) -> None:
         "decisions": str(row["decisions"]),
         "of them invalid": str(invalid),
     }
-    for column, (label, value) in zip(st.columns(len(figures)), figures.items(), strict=True):
-        column.metric(label, value)
+    for column, (title, value) in zip(st.columns(len(figures)), figures.items(), strict=True):
+        column.metric(title, value)
     if not len(decisions):
         st.info("This episode has no decisions.")
         return
@@ -59,6 +68,23 @@ def episode(results: Results, filters: Filters) -> None:
     )
     _decision(inspected, chosen)
     _prices(inspected, tuple(map(str, results.homes)), row, float(decisions["clock_s"][chosen]))
+
+
+def _calls(row: dict[str, Any], calls: pd.DataFrame) -> None:
+    """An episode on replicas of a language model: its numbers, and the calls of some minutes."""
+    for column, name in zip(st.columns(len(ON_REPLICAS)), ON_REPLICAS, strict=True):
+        column.metric(label(name), render.format_value(row[name]))
+    last = max(0, int(calls["end_s"].max() - WINDOW_S)) if len(calls) else 0
+    begin = st.slider("From (s)", 0, last, 0, step=60, key="from") if last else 0
+    st.pyplot(replicas.gantt(calls, begin, begin + WINDOW_S))
+    st.caption("One bar a completed call, from the moment it is asked; a prefill that computes tokens again is red.")
+
+
+@st.cache_resource(max_entries=4, show_spinner="Playing the episode again …")
+def _fleet(places: tuple[str, ...], row: tuple[tuple[str, Any], ...]) -> pd.DataFrame:
+    """The completed calls of an episode on replicas."""
+    engine: Any = _evaluation().Replay(*places).episode(dict(row)).engine
+    return pd.DataFrame(engine.calls())
 
 
 def _playable(rows: pd.DataFrame, results: Results) -> pd.DataFrame:

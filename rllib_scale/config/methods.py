@@ -114,6 +114,9 @@ METHODS: dict[str, MethodSpec] = {
         "dual prices of what has arrived, modulated by a map for any cluster that CMA-ES searches",
         sees="workflows",
     ),
+    "adaptive-gate": MethodSpec(
+        "cma", None, False, "lmetric behind a gate that follows the state, for LLM replicas, searched by CMA-ES"
+    ),
     "decima": MethodSpec(
         "reinforce",
         "decima",

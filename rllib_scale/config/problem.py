@@ -304,7 +304,7 @@ class EnvConfig(Model):
     @property
     def costs_time(self) -> bool:
         """Whether an invalid answer costs time in which no task starts, as in the paper."""
-        return self.episode.mask == "none" and self.decision.on_busy == "step"
+        return not self.on_replicas and self.episode.mask == "none" and self.decision.on_busy == "step"
 
     @property
     def arrival_rate(self) -> float:

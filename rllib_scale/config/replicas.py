@@ -162,6 +162,12 @@ class ServiceConfig(Model):
     spread_s: NonNegative = Field(default=300.0, description="the first sessions of a closed loop begin in this time")
     tool_gap_cap_s: NonNegative = Field(default=600.0, description="longest gap after a call that asked for a tool")
     think_gap_cap_s: NonNegative = Field(default=120.0, description="longest gap in which a person thinks")
+    lengths: Literal["hidden", "estimated", "known"] = Field(
+        default="hidden", description="what is known of an answer's length when its call is asked"
+    )
+    length_error: NonNegative = Field(
+        default=0.5, description="estimated: standard deviation of ln(estimated / real length), drawn once per call"
+    )
     active_for_s: NonNegative = Field(
         default=80.0, description="a session counts to the working set for so long after its last answer"
     )

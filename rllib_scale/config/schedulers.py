@@ -139,7 +139,9 @@ class WeightedParameters(GateParameters):
 class MarginalPriceParameters(GateParameters):
     """Parameters of `marginal-price`."""
 
-    answer: NonNegative = Field(default=300.0, description="expected length of an answer [tokens]; lengths are hidden")
+    answer: NonNegative = Field(
+        default=300.0, description="length of an answer where service.lengths is hidden [tokens]"
+    )
     overflow: NonNegative = Field(
         default=1.0, description="how often active contexts beyond the memory are computed again"
     )

@@ -45,6 +45,9 @@ class ProblemsConfig(Model):
     offered_load: tuple[Positive, Positive] | None = Field(
         default=None, description="low and high of a uniform distribution; null: the load of `env`"
     )
+    sessions: tuple[Count, Count] | None = Field(
+        default=None, description="service replica: fewest and most live sessions per replica; null: those of `env`"
+    )
     family: Family | None = Field(default=None, description="problems of any cluster, in place of servers and load")
 
     @classmethod
@@ -58,8 +61,9 @@ class ProblemsConfig(Model):
     def _ordered(self) -> ProblemsConfig:
         if self.family is not None and (self.servers or self.offered_load):
             raise ValueError("family: draws servers and load, too; leave out servers and offered_load, or family")
-        if self.offered_load is not None and self.offered_load[0] > self.offered_load[1]:
-            raise ValueError(f"offered_load: low {self.offered_load[0]} is above high {self.offered_load[1]}")
+        for name in ("offered_load", "sessions"):
+            if (ends := getattr(self, name)) is not None and ends[0] > ends[1]:
+                raise ValueError(f"{name}: low {ends[0]} is above high {ends[1]}")
         return self
 
     @property
@@ -75,6 +79,10 @@ class ProblemsConfig(Model):
         """The problem of one episode. `u` and `v`, uniform in [0, 1), decide the number of servers and the load."""
         every = self.all(env)
         drawn = every[int(u * len(every))]
+        if self.sessions is not None:
+            fewest, most = self.sessions
+            service = drawn.service.model_copy(update={"sessions": fewest + int(v * (most + 1 - fewest))})
+            return drawn.model_copy(update={"service": service})
         if self.offered_load is None:
             return drawn
         low, high = self.offered_load

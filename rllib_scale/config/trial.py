@@ -36,7 +36,7 @@ from rllib_scale.config.pinned import without_places
 from rllib_scale.config.problem import EnvConfig, ObservationConfig, RewardConfig
 from rllib_scale.config.rounds import in_rounds, without_paper_mode
 from rllib_scale.config.schedulers import DISPATCHERS, HEURISTICS, PriceParameters, RuleSpec, parse_scheduler
-from rllib_scale.config.training import SRRConfig, StopConfig, TrialResources
+from rllib_scale.config.training import ProblemsConfig, SRRConfig, StopConfig, TrialResources
 from rllib_scale.errors import choice_error, offered
 
 Given = dict[str, Any]
@@ -152,13 +152,25 @@ class TrialConfig(Model):
 
     @model_validator(mode="after")
     def _replicas_can_be_trained_on(self) -> TrialConfig:
+        searched, problems = self.method == "adaptive-gate", self.algorithm.problems
         if not self.env.on_replicas:
+            if searched:
+                raise ValueError("env.service fixed: method adaptive-gate holds calls of replicas; valid: replica")
+            if problems is not None and problems.sessions is not None:
+                raise ValueError("training.problems.sessions: not with env.service fixed; valid: null")
+            return self
+        if searched:
+            if problems is not None and problems != ProblemsConfig(
+                servers=problems.servers, sessions=problems.sessions
+            ):
+                raise ValueError("training.problems: on env.service replica it draws servers and sessions alone")
             return self
         if self.spec.rounds or self.spec.dispatches or isinstance(self.algorithm, Imitation):
             able = [name for name, spec in METHODS.items() if not spec.rounds and not spec.dispatches]
+            able.append("adaptive-gate")
             what = "imitation" if isinstance(self.algorithm, Imitation) else f"method {self.method}"
             raise ValueError(f"env.service replica: {what} does not decide call by call; valid: {', '.join(able)}")
-        if self.algorithm.problems is not None:
+        if problems is not None:
             raise ValueError("training.problems: not with env.service replica; valid: null")
         return self
 

@@ -14,8 +14,8 @@ from rllib_scale.schedulers.context import Floats
 from rllib_scale.schedulers.rules import make_scheduler
 from rllib_scale.workloads.generators import generate
 
-BASE = "fastest-idle"
-"""By what a search is measured, played in the problem's own mode."""
+BASES = {"fixed": "fastest-idle", "replica": "lmetric:gate=1"}
+"""By what a search is measured, by the problem's service; it is played in the problem's own mode."""
 
 
 class Instance(NamedTuple):
@@ -30,15 +30,16 @@ class Outcomes(NamedTuple):
     """What came of an instance, (C,) each. What is unfinished at the end counts up to it."""
 
     response_s: Floats  # mean over the tasks that arrived
-    makespan_s: Floats  # mean over the workflows that arrived
-    jct_p95_s: Floats
+    makespan_s: Floats  # mean over the workflows that arrived; on replicas over whole turns
+    jct_p95_s: Floats  # on replicas the mean time of the slowest hundredth of calls
     completed: Floats  # tasks
     decisions: Floats
 
 
 def play_base(instance: Instance) -> Outcomes:
-    """(1,) what comes of it with BASE."""
-    return outcomes_of(make_scheduler(BASE, instance.env.observation, instance.env.episode.mask), 1, instance)
+    """(1,) what comes of it with the rule of BASES."""
+    env = instance.env
+    return outcomes_of(make_scheduler(BASES[env.service.name], env.observation, env.episode.mask), 1, instance)
 
 
 def outcomes_of(player: Policy, copies: int, instance: Instance) -> Outcomes:
@@ -46,11 +47,16 @@ def outcomes_of(player: Policy, copies: int, instance: Instance) -> Outcomes:
 
     A player may decide otherwise in each copy, as `ContextPrice` with the weights of C candidates.
     """
-    workload = generate(instance.env, instance.seed, 0)
+    replicas = instance.env.on_replicas
+    workload = None if replicas else generate(instance.env, instance.seed, 0)
     engine = play(player, instance.env, instance.seed, [0] * copies)
     rows = []
     for b in range(copies):
         metrics, end = engine.metrics(b), float(engine.clock[b])
+        if workload is None:
+            names = ("response_censored_s", "jct_mean_s", "response_tail_s", "completed", "decisions")
+            rows.append(tuple(metrics[name] for name in names))
+            continue
         ends = np.minimum(completions_s(workload, engine.schedule(b)), end)
         makespans = (ends - workload.arrival_s)[workload.arrival_s <= end]
         rows.append(

@@ -20,7 +20,8 @@ import numpy as np
 from pydantic import BeforeValidator, Field
 
 from rllib_scale.config import ClusterConfig, EnvConfig, TierConfig
-from rllib_scale.config.base import Model, NonNegative, Positive
+from rllib_scale.config.base import Count, Model, NonNegative, Positive
+from rllib_scale.config.replicas import Replica as LanguageModelReplica
 from rllib_scale.config.schedulers import HEURISTICS, HeuristicSpec, PolicySpec, RuleSpec, parse_scheduler
 from rllib_scale.errors import UserError
 from rllib_scale.live.guard import STEPS
@@ -48,6 +49,7 @@ class Demand(Model):
     memory_gb: NonNegative = 0.0
     moved_gb: NonNegative = Field(default=1.0, description="where it runs on another replica than the call before")
     session: str | None = Field(default=None, description="whose calls follow each other")
+    prompt_tokens: Count = Field(default=1, description="of a call of a language model, its context included")
 
 
 class GuardSettings(Model):
@@ -75,6 +77,12 @@ class RouterSettings(Model):
     bandwidth_gb_s: Positive = Field(default=10.0, description="at which what is elsewhere is moved, or made anew")
     scenario: str = Field(default="coding-agents-0.7", description="whose communication and observation hold")
     seed: int = Field(default=0, description="of the scheduler's draws")
+    replica: LanguageModelReplica | None = Field(
+        default=None, description="what each replica is, for rules of `service: replica`"
+    )
+    active_for_s: NonNegative = Field(
+        default=80.0, description="such a rule counts a session to the working set for so long after its last answer"
+    )
     guard: Annotated[
         GuardSettings | None,
         BeforeValidator(lambda value: {"scheduler": value} if isinstance(value, str) else value),

@@ -23,6 +23,7 @@ from ray.serve.request_router import PendingRequest, ReplicaID, RequestRouter, R
 from rllib_scale.config.yaml_files import build_model
 from rllib_scale.errors import UserError
 from rllib_scale.live.guarded_routing import GuardedRouting
+from rllib_scale.live.holding import HoldingRouter, is_for_replicas
 from rllib_scale.live.routing import Demand, Replica, RouterSettings
 from rllib_scale.live.stats import Exporter, LiveStats, remember, remembered, total
 
@@ -44,7 +45,7 @@ def router_config(scheduler: str = "sticky", **settings: Any) -> RequestRouterCo
     """
     kwargs = {"scheduler": scheduler, **settings}
     checked = _settings(kwargs)
-    GuardedRouting(checked)
+    _routing_of(checked)
     _demand_of(checked)
     return RequestRouterConfig(request_router_class="rllib_scale.live.serve:PolicyRouter", request_router_kwargs=kwargs)
 
@@ -68,7 +69,7 @@ class PolicyRouter(RequestRouter):
         try:
             self._settings = _settings(kwargs)
             self._demand = _demand_of(self._settings)
-            self._routing = GuardedRouting(self._settings)
+            self._routing = _routing_of(self._settings)
             name = _name_of(self._deployment_id.app_name, self._deployment_id.name)
             self._exporter = Exporter(name)
             remember(name, self._routing)
@@ -243,6 +244,10 @@ def router_stats(handle: DeploymentHandle) -> LiveStats:
 
 def _name_of(app: str, deployment: str) -> str:
     return f"{app}#{deployment}"
+
+
+def _routing_of(settings: RouterSettings) -> GuardedRouting | HoldingRouter:
+    return HoldingRouter(settings) if is_for_replicas(settings) else GuardedRouting(settings)
 
 
 def _settings(kwargs: Mapping[str, Any]) -> RouterSettings:

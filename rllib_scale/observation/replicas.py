@@ -1,7 +1,7 @@
 """The features of a fleet of replicas: one call that is asked, and the replicas that could serve it.
 
 `simulator/replicas/features.py` writes them. The row behind the replicas stands for holding the call: of its features
-`capacity` and `hold` are 1, the others 0. The length of an answer is hidden: no feature knows it.
+`capacity` and `hold` are 1, the others 0. `answer` is 0 where lengths of answers are hidden, as they are by default.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ REPLICAS = FeatureSet(
         Feature("prompt", "1", "prompt over the mean memory of a replica", 0.04, 0.03),
         Feature("waited", "1", "ln(1 + seconds since it was asked)", 0.2, 0.8),
         Feature("is_held", "1", "1: it is held", 0.05, 0.3),
+        Feature("answer", "1", "ln(1 + expected tokens of the answer); 0: hidden", 2.5, 2.5),
     ),
     server=(
         Feature("capacity", "1", "0.01 s over the time of a step; 0 marks an empty row", 1.0, 0.5),

@@ -4,7 +4,8 @@ A policy folder holds::
 
     policy.safetensors   parameters and standardisation constants of the network, without the critic (decima and deeprm
                          have none); of context-price weights (5 + K, 10 + K) and speeds (K,) in GFLOPS, of
-                         adaptive-price weights (8, 13), as `ContextPrice` and `AdaptivePrice` take them
+                         adaptive-price weights (8, 13), as `ContextPrice` and `AdaptivePrice` take them, of
+                         adaptive-gate weights (19, 1)
     policy.json          {"format", "version", "method", "seed", "trial_id", "feature_set", "train_servers", "epochs",
                           "trial": the TrialConfig without defaults, "sha256": of policy.safetensors}
 
@@ -36,7 +37,7 @@ from rllib_scale.networks.compiled.inference import compile_network
 from rllib_scale.observation.answers import TAKEN
 from rllib_scale.policies.description import DESCRIPTION, as_played, check_trusted, described, facts
 from rllib_scale.policies.dispatch_policy import DispatchPolicy, build_dispatch_network
-from rllib_scale.policies.price_policy import AdaptivePolicy, PricePolicy
+from rllib_scale.policies.price_policy import AdaptivePolicy, GatePolicy, PricePolicy
 from rllib_scale.policies.shared import as_html
 from rllib_scale.policies.visiting_policy import VisitingPolicy
 from rllib_scale.schedulers.base import Scheduler
@@ -96,7 +97,7 @@ class TrainedPolicy(Scheduler):
         return np.where(fits | ~fits.any(axis=1, keepdims=True), logits, -np.inf)
 
 
-ExportedPolicy = TrainedPolicy | PricePolicy | AdaptivePolicy | DispatchPolicy | VisitingPolicy
+ExportedPolicy = TrainedPolicy | PricePolicy | AdaptivePolicy | GatePolicy | DispatchPolicy | VisitingPolicy
 
 
 def save_policy(folder: Path, network: torch.nn.Module, trial: TrialConfig, epochs: int) -> None:
@@ -174,7 +175,7 @@ def policy_from_bytes(
     if hashlib.sha256(files[TENSORS]).hexdigest() != description.get("sha256"):
         raise UserError(f"{source}: {TENSORS} is damaged or is not the one that {DESCRIPTION} describes (sha256)")
     if trial.spec.network is None:
-        return _price_policy(files[TENSORS], trial, epochs, decision, f"{source}: {TENSORS}")
+        return _searched(files[TENSORS], trial, epochs, decision, f"{source}: {TENSORS}")
     if trial.spec.visits:
         network = build_network(trial)
         _load_weights(network, files[TENSORS], source, trial.method)
@@ -239,10 +240,10 @@ def _shape(trial: TrialConfig) -> dict[str, Any]:
     return facts
 
 
-def _price_policy(
+def _searched(
     content: bytes, trial: TrialConfig, epochs: int, decision: DecisionMode, source: str
-) -> PricePolicy | AdaptivePolicy:
-    """A searched price rule.
+) -> PricePolicy | AdaptivePolicy | GatePolicy:
+    """A searched rule.
 
     Raises:
         UserError: the content is not its weights, or another decision than argmax is asked for.
@@ -255,6 +256,8 @@ def _price_policy(
             raise ValueError
         if trial.method == "adaptive-price":
             return AdaptivePolicy(named["weights"], trial, epochs)
+        if trial.method == "adaptive-gate":
+            return GatePolicy(named["weights"], trial, epochs)
         if named["speeds"][0] <= 0:
             raise ValueError
         return PricePolicy(named["weights"], named["speeds"], trial, epochs)

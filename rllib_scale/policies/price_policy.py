@@ -1,4 +1,4 @@
-"""Searched price rules as policies: their weights as files, and as the dispatchers that play them."""
+"""Searched rules as policies: their weights as files, and as the dispatchers that play them."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from rllib_scale.policies.shared import as_html
 from rllib_scale.schedulers.adaptive_price import AdaptivePrice
 from rllib_scale.schedulers.context import Floats
 from rllib_scale.schedulers.context_price import ContextPrice
+from rllib_scale.schedulers.replicas import AdaptiveGate
 
 EXTRAPOLATION = 1 / 3
 """By how much of the range of sizes that was searched, in doublings, `size` follows its line beyond either end."""
@@ -53,3 +54,24 @@ class AdaptivePolicy(AdaptivePrice):
         self.trial, self.epochs = trial, epochs
 
     _repr_html_ = as_html
+
+
+class GatePolicy(AdaptiveGate):
+    """What a training of the method `adaptive-gate` exports.
+
+    Args:
+        weights: (W, 1) as for `AdaptiveGate`.
+        trial: what trained it.
+        epochs: generations it was searched for.
+    """
+
+    def __init__(self, weights: Floats, trial: TrialConfig, epochs: int) -> None:
+        super().__init__(weights[:, 0])
+        self.name, self.description = trial.name, trial.spec.description
+        self.trial, self.epochs = trial, epochs
+
+    _repr_html_ = as_html
+
+    def problem(self, env: EnvConfig) -> EnvConfig:
+        """See `Policy.problem`."""
+        return as_played(self.name, self.trial, env)

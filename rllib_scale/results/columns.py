@@ -86,6 +86,7 @@ WORKFLOW_COLUMNS: dict[str, tuple[str, str]] = {
 """Of whole workflows, `rllib_scale.evaluation.workflows`; missing in the reproduction's rows."""
 REPLICA_COLUMNS: dict[str, tuple[str, str]] = {
     "response_p99_s": ("float64", "99th percentile of the response of completed calls [s]"),
+    "response_tail_s": ("float64", "mean time of the slowest hundredth of calls, those still held included [s]"),
     **{
         f"{name}_{statistic}_s": ("float64", f"{words} of {what} [s]")
         for name, what in (

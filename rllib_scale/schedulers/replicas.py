@@ -11,7 +11,7 @@ import numpy as np
 
 from rllib_scale.config.schedulers import FLEET_RULES
 from rllib_scale.schedulers.base import BasePolicy
-from rllib_scale.simulator.replicas.rules import KINDS, VALUES
+from rllib_scale.simulator.replicas.rules import GATE_TERMS, KINDS, LMETRIC, PLACE_TERMS, VALUES
 
 
 class FleetRule(BasePolicy):
@@ -27,6 +27,30 @@ class FleetRule(BasePolicy):
     def advance(self, batch: Any) -> None:
         """Decide in every fleet until its episode ends."""
         batch.play(self.values)
+
+
+class AdaptiveGate(BasePolicy):
+    """`lmetric:gate=1` whose gate and score follow the state.
+
+    Args:
+        weights: (W,) of GATE_TERMS and then PLACE_TERMS of `rules`, 0: the rule; or (B, W), one for each fleet.
+    """
+
+    name = "adaptive-gate"
+    description = "lmetric behind a gate that follows the queue, the memory and the prefill of the call"
+    sees: Literal["tasks", "workflows"] = "tasks"
+
+    def __init__(self, weights: np.ndarray) -> None:
+        super().__init__()
+        self.weights = np.asarray(weights, dtype=np.float64)
+        if self.weights.shape[-1] != (length := len(GATE_TERMS) + len(PLACE_TERMS)):
+            raise ValueError(f"weights {self.weights.shape}: the last must be {length}")
+
+    def advance(self, batch: Any) -> None:
+        """Decide in every fleet until its episode ends."""
+        rule = np.zeros((*self.weights.shape[:-1], 1 + len(VALUES)))
+        rule[..., 0], rule[..., 1 + VALUES.index("gate")] = LMETRIC, 1.0
+        batch.play(np.concatenate([rule, self.weights], axis=-1))
 
 
 _DESCRIPTIONS = {

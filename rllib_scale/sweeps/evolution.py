@@ -1,4 +1,4 @@
-"""CMA-ES over the weights of `context-price` and `adaptive-price`.
+"""CMA-ES over the weights of `context-price`, `adaptive-price` and `adaptive-gate`.
 
 Source: N. Hansen, The CMA evolution strategy: a tutorial, arXiv 1604.00772, by its author's library `cma`. Only the
 diagonal of the covariance is learned, which needs fewer generations: R. Ros and N. Hansen, PPSN X, 2008. The means of
@@ -16,12 +16,15 @@ import numpy as np
 from rllib_scale.config import CMAES, TrialConfig
 from rllib_scale.config.schedulers import AdaptivePriceParameters
 from rllib_scale.evaluation.candidates import Instance, Outcomes, outcomes_of
+from rllib_scale.observation.policy import Policy
 from rllib_scale.policies.policy import save_weights
 from rllib_scale.schedulers.adaptive_price import SHAPE, AdaptivePrice
 from rllib_scale.schedulers.adaptive_terms import THETA
 from rllib_scale.schedulers.context import Floats, initial_weights
 from rllib_scale.schedulers.context_price import ContextPrice
 from rllib_scale.schedulers.dual_price import initial_weights_by_duals
+from rllib_scale.schedulers.replicas import AdaptiveGate
+from rllib_scale.simulator.replicas.rules import GATE_TERMS, PLACE_TERMS
 from rllib_scale.sweeps.validated import NORMALS, ValidatedLearner, scores, seed_sequence
 
 UNSCALED = 10.0
@@ -29,6 +32,8 @@ UNSCALED = 10.0
 ADAPTIVE_SCALES = {"kappa": 0.5, "penalty": 0.12}
 """Of the initial steps of rows of the map of `adaptive-price`; of the others ADAPTIVE_SCALE."""
 ADAPTIVE_SCALE = 0.25
+GATE_SCALE = 0.2
+"""Of the initial steps of the terms of a gate, whose unit is the memory: a fifth more of it costs half the speed."""
 FULL = AdaptivePriceParameters(strength=1.0)
 """Of the candidates: what is exported counts less by default, as on clusters outside the family less is better."""
 AVERAGE_POWER = 3
@@ -47,7 +52,7 @@ class Normals:
 
 
 class PriceSearch(ValidatedLearner):
-    """CMA-ES over W of `ContextPrice` or U of `AdaptivePrice`; an epoch is a generation."""
+    """CMA-ES over W of `ContextPrice`, U of `AdaptivePrice` or those of `AdaptiveGate`; an epoch is a generation."""
 
     state = (*ValidatedLearner.state, "_strategy", "_average")
 
@@ -56,10 +61,12 @@ class PriceSearch(ValidatedLearner):
 
         assert isinstance(trial.algorithm, CMAES)
         settings, self.objective = trial.algorithm, trial.algorithm.objective
-        self._is_adaptive = trial.method == "adaptive-price"
+        self._method = trial.method
         self.speeds = np.unique([tier.compute_gflops for tier in trial.env.cluster.tiers])
-        if self._is_adaptive:
+        if self._method == "adaptive-price":
             initial = np.zeros(SHAPE)
+        elif self._method == "adaptive-gate":
+            initial = np.zeros((len(GATE_TERMS) + len(PLACE_TERMS), 1))
         elif settings.initial == "dual-price":
             initial = initial_weights_by_duals(trial.env, self.speeds)
         else:
@@ -70,8 +77,10 @@ class PriceSearch(ValidatedLearner):
         options = {"popsize": settings.population, "randn": Normals(trial.seed), "seed": np.nan}
         options |= {"CMA_diagonal": True, "verbose": -10, "verb_log": 0, "verb_disp": 0}
         scales = np.maximum(1.0, np.abs(initial).max(axis=1) / UNSCALED)
-        if self._is_adaptive:
+        if self._method == "adaptive-price":
             scales = np.array([ADAPTIVE_SCALES.get(name, ADAPTIVE_SCALE) for name in THETA])
+        if self._method == "adaptive-gate":
+            scales = np.repeat([GATE_SCALE, 1.0], [len(GATE_TERMS), len(PLACE_TERMS)])
         if (scales != 1).any():
             options["CMA_stds"] = np.repeat(scales, initial.shape[1])
         self._strategy = cma.CMAEvolutionStrategy(initial.ravel(), settings.initial_step, options)
@@ -102,10 +111,18 @@ class PriceSearch(ValidatedLearner):
         return self._play(candidate[None], instances)
 
     def _play(self, weights: Floats, instances: Sequence[Instance]) -> list[Outcomes]:
-        player = AdaptivePrice(FULL, weights) if self._is_adaptive else ContextPrice(weights, self.speeds)
+        player: Policy
+        if self._method == "adaptive-gate":
+            player = AdaptiveGate(weights[..., 0])
+        elif self._method == "adaptive-price":
+            player = AdaptivePrice(FULL, weights)
+        else:
+            player = ContextPrice(weights, self.speeds)
         return self.spread(outcomes_of, [(player, len(weights), instance) for instance in instances])
 
     def save_policy(self, folder: Any, epochs: int) -> None:
         """Export the weights with the best validation score."""
-        named = {"weights": self.best} if self._is_adaptive else {"weights": self.best, "speeds": self.speeds}
+        named = {"weights": self.best}
+        if self._method == "context-price":
+            named["speeds"] = self.speeds
         save_weights(folder, named, self.trial, epochs)

@@ -288,8 +288,14 @@ def _policy_units(
     evaluation = sweep.evaluation
     for trial, own in trials:
         spec, env = trial.config.spec, trial.config.env
+        trained = env.service.name
         decisions = evaluation.decisions if spec.network is not None else ("argmax",)  # prices are not probabilities
         for problem in problems.of(own):
+            if (played := problem.env.service.name) != trained:
+                raise UserError(
+                    f"evaluation.scenarios {problem.scenario}: has service {played}, and method {trial.config.method} "
+                    f"is trained on {own.scenario}, with service {trained}; valid: scenarios of the same service"
+                )
             asked = problems.asked(problem, trial.config)
             if not spec.any_scale and (problem.of_family or problem.env.cluster.num_rows != env.cluster.num_rows):
                 continue  # the network is fixed to the number of servers of its training

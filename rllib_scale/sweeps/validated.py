@@ -1,4 +1,4 @@
-"""Training outside RLlib: whole episodes played as Ray tasks, validated against fastest-idle, the best policy kept."""
+"""Training outside RLlib: whole episodes played as Ray tasks, validated against a rule, the best policy kept."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from rllib_scale.workloads.family import draw_played
 Played = TypeVar("Played")
 TRAINING, VALIDATION, NORMALS = 2, 3, 4
 """Spawn keys that separate these random streams from each other and from other uses of the same seed."""
-OBJECTIVES = {"response": (1.0, 0.0, 0.0), "balanced": (0.8, 0.1, 0.1)}
+OBJECTIVES = {"response": (1.0, 0.0, 0.0), "balanced": (0.8, 0.1, 0.1), "tail": (0.7, 0.0, 0.3)}
 """Weights of mean response, mean JCT and 95th percentile of JCT."""
 STATE = "search.pkl"
 
@@ -97,7 +97,7 @@ class ValidatedLearner(Learner):
         return draw_instances(self.trial, self.settings.instances, TRAINING, number)
 
     def _validate(self) -> float:
-        """Score of the candidate on the validation instances minus that of fastest-idle; the best is kept."""
+        """Score of the candidate on the validation instances minus that of the rule in BASES; the best is kept."""
         instances = draw_instances(self.trial, self.settings.validation_instances, VALIDATION)
         weights = [instance.weight for instance in instances]
         if self._base is None:

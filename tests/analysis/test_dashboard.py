@@ -308,3 +308,31 @@ def test_attention_and_probabilities_are_shown_as_they_are() -> None:
     shown = {server: (p, marks.name) for marks in by_state for server, p in zip(marks.x, marks.y, strict=True)}
     assert [shown[j] for j in range(5)] == list(zip(weights[0, 0], states, strict=True))
     assert (chosen.name, chosen.x) == ("chosen", [0])
+
+
+def page_of_episodes(folder: str) -> None:
+    """The view of episodes alone; Streamlit runs this function's source."""
+    from rllib_scale_analysis.dashboard import episode_view, selection
+    from rllib_scale_analysis.dashboard.selection import Filters
+    from rllib_scale_analysis.load import load
+
+    results = load(folder)
+    options = selection.options(results.episodes, results.training)
+    episode_view.episode(results, Filters(options.settings[0]))
+
+
+def test_an_episode_on_replicas_is_played_again_with_its_calls(tmp_path: Path) -> None:
+    apps = pytest.importorskip("streamlit.testing.v1")
+    env = {
+        "cluster": {"servers": 2},
+        "service": {"sessions": 4, "warm_up_s": 20.0},
+        "episode": {"horizon_s": 500.0, "mask": "feasible"},
+    }
+    evaluation = {"scales": [2], "episodes": 1, "heuristics": ["lmetric:gate=1"]}
+    rows = play_folder(tmp_path, "fleet", scenario="agents-replicas", env=env, methods=[], evaluation=evaluation)
+    page = apps.AppTest.from_function(page_of_episodes, args=(str(tmp_path),)).run(timeout=120)
+    assert not page.exception
+    shown = {metric.label: metric.value for metric in page.metric}
+    assert shown["hit rate"] == f"{rows['hit_rate'].iloc[0]:.2f}"
+    assert 100 < page.slider(key="from").max <= 200, "of 500 s the first 300 of the last calls"
+    assert page.caption[-1].value.startswith("One bar a completed call")

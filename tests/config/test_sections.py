@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from rllib_scale.config import METHODS, TrialConfig
+from rllib_scale.config import METHODS, TrialConfig, scenario
 from rllib_scale.config.plan import SweepConfig
 from rllib_scale.loading import sweep_from
 from rllib_scale.sweeps.planning import make_plan
@@ -85,7 +85,8 @@ def test_who_trains_beside_a_method_does_not_change_its_identity() -> None:
 
 @pytest.mark.parametrize("method", METHODS)
 def test_the_settings_of_a_trial_are_yaml_and_its_files_are_the_trial(method: str) -> None:
-    env = {"episode": {"mask": "feasible"}}
+    on_replicas = scenario("agents-replicas").model_dump(mode="json")
+    env = on_replicas if method == "adaptive-gate" else {"episode": {"mask": "feasible"}}
     for settings in ({}, {"imitation": {"expert": "fastest-idle"}}, {"network": {"encoder": "x:Y#source=0"}}):
         made = TrialConfig(method=method, env=env, **settings)
         assert TrialConfig.model_validate(made.settings()) == made

@@ -38,8 +38,8 @@ class Model:
         return os.getpid()
 
 
-def deployed(name: str, config: Any, replicas: int = 2) -> Any:
-    options = {"num_replicas": replicas, "max_ongoing_requests": 1, "ray_actor_options": {"num_cpus": 0.1}}
+def deployed(name: str, config: Any, replicas: int = 2, at_once: int = 1) -> Any:
+    options = {"num_replicas": replicas, "max_ongoing_requests": at_once, "ray_actor_options": {"num_cpus": 0.1}}
     made = serve.deployment(request_router_config=config, **options)(Model)
     return serve.run(made.bind(), name=name, route_prefix=None)
 
@@ -74,6 +74,18 @@ def test_sticky_keeps_a_session_on_its_replica() -> None:
     assert (stats.dropped, stats.rejected) == (0, 0)
     assert "rllib_scale_started" in shown_by_ray()
     serve.delete("sticky")
+
+
+def test_a_gate_holds_a_call_though_its_replica_has_places() -> None:
+    config = router_config("lmetric:gate=1", replica={"kv_tokens": 1000}, demand={"prompt_tokens": 600})
+    handle = deployed("held", config, replicas=1, at_once=8)
+    mine, yours = handle.options(session_id="mine"), handle.options(session_id="yours")
+    first, asked = mine.remote(1.0), time.monotonic()
+    held = yours.remote()
+    assert first.result() == held.result(), "one replica"
+    assert time.monotonic() - asked > 0.9, "600 and 600 tokens do not fit 1000 until it is idle"
+    assert router_stats(handle).wait_mean_s > 0.3
+    serve.delete("held")
 
 
 def test_a_guard_takes_over_from_a_router_that_uses_one_replica_of_two() -> None:

@@ -53,6 +53,25 @@ def test_scale_and_crossattn_train_and_are_compared_with_the_rules_of_the_field(
     assert "time to first token" in report
 
 
+@pytest.mark.parametrize(
+    ("trained", "evaluated", "services"),
+    [("agents-replicas", "steady-0.7", ("fixed", "replica")), ("steady-0.7", "agents-replicas", ("replica", "fixed"))],
+)
+def test_a_method_is_not_planned_on_the_other_service(
+    tmp_path: Path, trained: str, evaluated: str, services: tuple[str, str]
+) -> None:
+    file = tmp_path / "other.yaml"
+    file.write_text(
+        f"name: other\nscenario: {trained}\nmethods: [scale]\n"
+        f"evaluation: {{scales: [4], scenarios: [train, {evaluated}]}}\n",
+        encoding="utf-8",
+    )
+    there, own = services
+    line = refused("validate", file)
+    assert f"evaluation.scenarios {evaluated}: has service {there}" in line
+    assert f"method scale is trained on {trained}, with service {own}" in line
+
+
 def test_what_cannot_play_replicas_is_refused_before_anything_is_trained(tmp_path: Path) -> None:
     def line(methods: str, rule: str) -> str:
         file = tmp_path / "no.yaml"

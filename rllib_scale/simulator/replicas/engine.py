@@ -99,11 +99,16 @@ class ReplicaEngine:
         self._run(actions, todo, which, seeds, episodes)
 
     def play(self, values: NDArray[np.float64]) -> None:
-        """Let a rule, its kind and VALUES of `rules`, decide in every fleet until its episode ends."""
+        """Let a rule, its kind and what follows it in `rules`, decide in every fleet until its episode ends.
+
+        Args:
+            values: (V,), or (B, V) where it is another rule in each fleet.
+        """
+        values = np.broadcast_to(values, (self.num_envs, values.shape[-1]))
         for b in np.flatnonzero(~self.done).tolist():
             rng = new_generator(int(self._playing[b, 0]), int(self._playing[b, 1]), _STREAM)
             while not self.done[b]:
-                state = play(self._fleets[b], self._offered[b], self._until_s[b], values, rng, self._room)
+                state = play(self._fleets[b], self._offered[b], self._until_s[b], values[b].copy(), rng, self._room)
                 self._offered[b] = DONE
                 self._attend(b, int(state))
 

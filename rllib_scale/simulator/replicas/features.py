@@ -21,15 +21,14 @@ def write_features(fleet, index, row, fit):  # type: ignore[no-untyped-def]
 
     A replica is OPEN where the call fits its memory; holding is OPEN unless such a replica is idle.
     """
-    call, now, memory = fleet.calls[index], fleet.now[0], 0
-    replicas = len(fleet.replicas)
-    for replica in range(replicas):
-        memory += fleet.replicas[replica].kv_tokens
+    call, now, replicas = fleet.calls[index], fleet.now[0], len(fleet.replicas)
     row[0] = math.log1p(now.held / replicas)
-    row[1] = now.active_tokens / memory
-    row[2] = call.prompt * replicas / memory
+    row[1] = now.active_tokens / now.memory
+    row[2] = call.prompt * replicas / now.memory
     row[3] = math.log1p(now.time - call.asked_s)
     row[4] = 1.0 if call.previous != NONE or now.first_held == index else 0.0
+    expected = fleet.tasks[fleet.first_task[fleet.sessions[call.session].script] + call.call].expected
+    row[5] = math.log1p(expected)
     is_idle = False
     for replica in range(replicas):
         here, at = fleet.replicas[replica], _HEAD + _WIDTH * replica

@@ -36,13 +36,14 @@ def measure(calls: NDArray[Any], fleet: Fleet, before: Begun, scripts: Scripts, 
     of = calls[calls["end_s"] >= service.warm_up_s]
     time_s, open_s = now["time"] - start["time"], now["open_call_s"] - start["open_call_s"]
     gpus = sum(tier.count * tier.replica.gpus for tier in tiers if tier.replica is not None)
-    memory = int(fleet.replicas["kv_tokens"].sum())
+    memory = int(now["memory"])
     ttft, response = of["first_s"] - of["asked_s"], of["end_s"] - of["asked_s"]
     later = of["output"] > 1
     tpot = ((of["end_s"] - of["first_s"]) / np.maximum(1, of["output"] - 1))[later]
     met = ttft <= service.slo_ttft_s
     met[later] &= tpot <= service.slo_tpot_s
-    waits = np.append(of["placed_s"] - of["asked_s"], _still_held(fleet))
+    held = _still_held(fleet)
+    waits, slowest = np.append(of["placed_s"] - of["asked_s"], held), np.sort(np.append(response, held))
     prompts = max(1, int(of["prompt"].sum()))
     again = np.maximum(0, of["reusable"] - of["hit"]) + np.maximum(0, of["prefilled"] - (of["prompt"] - of["hit"]))
     busy_s, whole = (fleet.replicas["busy_s"] - before.replicas["busy_s"]) / time_s, _turn_sizes(scripts)
@@ -58,6 +59,7 @@ def measure(calls: NDArray[Any], fleet: Fleet, before: Begun, scripts: Scripts, 
         "unfinished": int(now["open_calls"]),
         "response_censored_s": float(open_s) / max(1, len(of)),
         **_quantiles("response", response),
+        "response_tail_s": float(slowest[-max(1, len(slowest) // 100) :].mean()) if len(slowest) else math.nan,
         **_quantiles("jct", turns),
         "workflows_arrived": len(turns),
         "workflows_completed": len(turns),

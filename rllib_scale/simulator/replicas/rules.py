@@ -2,10 +2,14 @@
 
 With a gate, a call is sent only where the contexts of the active sessions, its own included, stay within a share of the
 memory for contexts, or where its session is active already (as ThunderAgent). Among these replicas the rule chooses.
+
+`adaptive-gate` is `lmetric` whose gate follows the state: a weighted sum of GATE_TERMS is added to the room that the
+gate sees, and the score is multiplied by exp of one of PLACE_TERMS. Without weights it is `lmetric`.
 """
 
 from __future__ import annotations
 
+import math
 from types import MappingProxyType
 from typing import Any
 
@@ -35,6 +39,16 @@ KINDS = MappingProxyType(
 """The rules of `rllib_scale.config.schedulers.FLEET_RULES`."""
 VALUES = ("gate", "bound", "prefix", "queue", "memory", "answer", "overflow")
 """Parameters as compiled code takes them, behind the kind."""
+PLACE_TERMS = ("new", "new_held", "calls", "backlog", "pinned", "step", "active")
+"""Of a call at a replica: ln(1 + seconds of its prefill), the same times `held`, ln(1 + calls there), ln(1 + seconds of
+prefill that wait there), share of the memory that running calls take, a decode step [0.1 s], 1 where its session is
+active."""
+GATE_TERMS = (*PLACE_TERMS, "one", "held", "waited", "working_set", "prompt")
+"""And 1, ln(1 + held calls per replica), ln(1 + seconds since the call was asked), tokens of active sessions over the
+memory of all replicas less 1, 10 times the prompt over the memory of the replica."""
+_GATE = 1 + len(VALUES)
+_PLACE = _GATE + len(GATE_TERMS)
+_TERMS = len(PLACE_TERMS)
 
 
 @rare
@@ -48,15 +62,41 @@ def memory_now(here, time):  # type: ignore[no-untyped-def]
 
 
 @rare
-def open_to(fleet, index, replica, gate):  # type: ignore[no-untyped-def]
+def open_to(fleet, index, replica, rule):  # type: ignore[no-untyped-def]
     """Whether a call fits a replica, and the gate lets it through."""
     if not fits(fleet, index, replica):
         return False
     call, here = fleet.calls[index], fleet.replicas[replica]
+    if rule[1] <= 0.0:
+        return True
+    is_active = fleet.agents[call.session, call.agent].active == replica
+    room = 1.0 if is_active else (rule[1] * here.kv_tokens - (here.active + call.prompt)) / here.kv_tokens
+    if len(rule) > _GATE:
+        now, weights = fleet.now[0], rule[_GATE + _TERMS : _PLACE]
+        room += _weighted(fleet, index, replica, rule[_GATE:])
+        room += weights[0] + weights[1] * math.log1p(now.held / len(fleet.replicas))
+        room += weights[2] * math.log1p(now.time - call.asked_s)
+        room += weights[3] * (now.active_tokens / now.memory - 1.0)
+        room += weights[4] * 10.0 * call.prompt / here.kv_tokens
+    return room >= 0.0
+
+
+@rare
+def _weighted(fleet, index, replica, weights):  # type: ignore[no-untyped-def]
+    """The sum of PLACE_TERMS by their weights."""
+    call, here, now = fleet.calls[index], fleet.replicas[replica], fleet.now[0]
+    hit = found(fleet, call, replica)
+    tokens = call.target - hit
+    new = math.log1p(here.prefill_s * tokens + here.attention_s * tokens * (hit + tokens / 2))
+    step_s = here.step_s + here.call_s * here.decoding + here.context_s * here.context
     return (
-        gate <= 0.0
-        or fleet.agents[call.session, call.agent].active == replica
-        or here.active + call.prompt <= gate * here.kv_tokens
+        weights[0] * new
+        + weights[1] * new * math.log1p(now.held / len(fleet.replicas))
+        + weights[2] * math.log1p(here.calls + here.waiting)
+        + weights[3] * math.log1p(here.prefill_s * here.backlog)
+        + weights[4] * memory_now(here, now.time)
+        + weights[5] * 10.0 * step_s
+        + weights[6] * (1.0 if fleet.agents[call.session, call.agent].active == replica else 0.0)
     )
 
 
@@ -66,7 +106,8 @@ def _score(fleet, index, replica, rule, time, most, least):  # type: ignore[no-u
     kind, call, here = int(rule[0]), fleet.calls[index], fleet.replicas[replica]
     load = here.calls + here.waiting
     if kind == LMETRIC:  # new prefill tokens x batch with the call [arXiv 2603.15202]
-        return float(call.target - found(fleet, call, replica)) * (load + 1)
+        score = float(call.target - found(fleet, call, replica)) * (load + 1)
+        return score * math.exp(_weighted(fleet, index, replica, rule[_PLACE:])) if len(rule) > _GATE else score
     if kind == WEIGHTED:
         spread = (load - least) / (most - least) if most > least else 0.0
         hit = found(fleet, call, replica) / call.prompt
@@ -86,6 +127,9 @@ def _marginal_s(fleet, call, here, replica, rule):  # type: ignore[no-untyped-de
     """
     hit = found(fleet, call, replica)
     new, answer_tokens = call.target - hit, rule[6]
+    expected = fleet.tasks[fleet.first_task[fleet.sessions[call.session].script] + call.call].expected
+    if expected > 0:
+        answer_tokens = float(expected)
     new_s = here.prefill_s * new + here.attention_s * new * (hit + new / 2)
     longer_s = here.call_s + here.context_s * call.prompt
     step_s = here.step_s + here.call_s * here.decoding + here.context_s * here.context + longer_s
@@ -99,16 +143,16 @@ def _marginal_s(fleet, call, here, replica, rule):  # type: ignore[no-untyped-de
 @rare
 def choose(fleet, index, rule, rng):  # type: ignore[no-untyped-def]
     """The replica that a rule sends an offered call to, or NONE to hold it."""
-    kind, gate, call = int(rule[0]), rule[1], fleet.calls[index]
+    kind, call = int(rule[0]), fleet.calls[index]
     count, most, least, total = 0, 0, 2**62, 0
     for replica in range(len(fleet.replicas)):
-        if open_to(fleet, index, replica, gate):
+        if open_to(fleet, index, replica, rule):
             load = fleet.replicas[replica].calls + fleet.replicas[replica].waiting
             count, total, most, least = count + 1, total + load, max(most, load), min(least, load)
     if count == 0:
         return NONE
     home = fleet.agents[call.session, call.agent].home
-    if home != NONE and not open_to(fleet, index, home, gate):
+    if home != NONE and not open_to(fleet, index, home, rule):
         home = NONE
     if kind == STICKY and home != NONE:
         return home
@@ -126,7 +170,7 @@ def choose(fleet, index, rule, rng):  # type: ignore[no-untyped-def]
     for turn in range(2):
         seen = 0
         for replica in range(len(fleet.replicas)):
-            if not open_to(fleet, index, replica, gate):
+            if not open_to(fleet, index, replica, rule):
                 continue
             number = seen
             seen += 1
@@ -139,6 +183,12 @@ def choose(fleet, index, rule, rng):  # type: ignore[no-untyped-def]
                 if score < best_score:
                     best, best_score = replica, score
     return best
+
+
+@compiled
+def chosen(fleet, index, rule, rng):  # type: ignore[no-untyped-def]
+    """As `choose`, called from Python."""
+    return choose(fleet, index, rule, rng)
 
 
 @compiled

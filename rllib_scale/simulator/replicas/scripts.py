@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,8 @@ from rllib_scale.workloads.formats.kv_cache_tester import recorded
 from rllib_scale.workloads.formats.sessions import Agent, Call
 from rllib_scale.workloads.traces import trained_on
 
+_ESTIMATES = 1
+"""Seed of the estimates of answers' lengths: those of a recorded call are the same in all episodes."""
 MOST_TOKENS = 150_000
 """Context at which a drawn session ends."""
 
@@ -104,13 +106,24 @@ def drawn_scripts(count: int = 200, seed: int = 0) -> Scripts:
     return joined(scripts)
 
 
-@lru_cache(maxsize=8)
 def scripts_of(service: ServiceConfig) -> Scripts:
     """The scripts of a problem's sessions: of its trace the part that is asked for, or drawn ones.
 
     Raises:
         UserError: as `read_scripts`; or no session is in that part.
     """
+    decide = ("trace", "split", "part", "tool_gap_cap_s", "think_gap_cap_s")  # at any load the same are read once
+    scripts = _scripts_of(ServiceConfig(**{name: getattr(service, name) for name in decide}))
+    if service.lengths == "hidden":
+        return scripts
+    tasks, error = scripts.tasks.copy(), service.length_error if service.lengths == "estimated" else 0.0
+    draws = np.random.default_rng(_ESTIMATES).standard_normal(len(tasks))
+    tasks["expected"] = np.maximum(1, np.rint(tasks["output"] * np.exp(error * draws)))
+    return replace(scripts, tasks=tasks)
+
+
+@lru_cache(maxsize=8)
+def _scripts_of(service: ServiceConfig) -> Scripts:
     if (path := service.path) is None:
         return drawn_scripts()
     scripts = read_scripts([path], service)

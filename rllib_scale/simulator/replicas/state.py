@@ -91,6 +91,7 @@ AGENT = np.dtype([("kept", _I), ("home", _I), ("active", _I), ("tokens", _I), ("
 TASK = np.dtype(
     [
         *((name, _I) for name in ("prompt", "output", "reusable", "agent", "prefix", "prefix_tokens", "turn", "needs")),
+        ("expected", _I),  # tokens of the answer, as far as a scheduler knows; 0: hidden
         ("first_next", _I),  # successors in `Fleet.successors`
         ("end_next", _I),
         ("gap_s", _F),  # between the last answer that it needs and its start
@@ -114,6 +115,7 @@ FLEET = np.dtype(
         ("open_calls", _I),
         ("closed_loop", _I),
         ("live", _I),
+        ("memory", _I),  # tokens, of all replicas
         ("time", _F),
         ("open_call_s", _F),  # integral of the calls that are asked and not answered over time
         ("active_tokens", _F),
@@ -187,6 +189,7 @@ def new_fleet(
     for name in ("first_held", "last_held", "cursor"):
         now[name] = NONE
     now["closed_loop"], now["live"], now["active_for_s"] = closed_loop, live, active_for_s
+    now["memory"] = sum(replica.kv_tokens for replica in replicas)
     rows = np.zeros(len(replicas), REPLICA)
     for row, replica in zip(rows, replicas, strict=True):
         for name, value in replica.model_dump(exclude={"sources", "gpus"}).items():

@@ -91,6 +91,31 @@ def test_a_resumed_engine_goes_on_as_if_nothing_had_been() -> None:
         np.testing.assert_array_equal(each.calls(0), engine.calls(0))
 
 
+def test_lengths_of_answers_are_seen_where_they_are_known_or_estimated_alone() -> None:
+    names = [feature.name for feature in (*REPLICAS.context, *REPLICAS.task)]
+    seen, real = dict[str, list[float]](), list[float]()
+    for lengths in ("hidden", "estimated", "known"):
+        engine = ReplicaEngine(fleet(end_s=300.0, sessions=6, spread_s=60.0, lengths=lengths))
+        engine.reset([1], [0])
+        seen[lengths], real = [], []
+        while not engine.done[0]:
+            seen[lengths].append(float(engine.observation[0, names.index("answer")]))
+            real.append(float(np.log1p(engine._fleets[0].calls[engine._offered[0]]["output"])))
+            engine.step([0])
+    assert len(real) > 30
+    assert set(seen["hidden"]) == {0.0}
+    np.testing.assert_allclose(seen["known"], real, rtol=1e-6)
+    assert 0.3 < np.std(np.array(seen["estimated"]) - real) < 0.7, "the error of the problem, 0.5"
+    means = {
+        (rule, lengths): play(make_policy(rule, env), env, 3, [4]).metrics()["response_mean_s"]
+        for rule in ("lmetric", "marginal-price")
+        for lengths in ("hidden", "known")
+        for env in [fleet(end_s=300.0, sessions=6, spread_s=60.0, lengths=lengths)]
+    }
+    assert means["lmetric", "hidden"] == means["lmetric", "known"]
+    assert means["marginal-price", "hidden"] != means["marginal-price", "known"]
+
+
 def test_holding_keeps_calls_open_and_is_closed_beside_an_idle_replica() -> None:
     env, held, rng = fleet(end_s=300.0, warm_up_s=0.0, sessions=6, spread_s=60.0), 0, np.random.default_rng(0)
     engine = ReplicaEngine(env)

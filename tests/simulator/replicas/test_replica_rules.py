@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
 import pytest
 from fleets import fleet, played
 
 from rllib_scale.config.schedulers import FLEET_RULES
+from rllib_scale.evaluation.play import play
+from rllib_scale.policies.make import make_policy
+from rllib_scale.schedulers.replicas import AdaptiveGate
 from rllib_scale.simulator.replicas import rules
 from rllib_scale.simulator.replicas.scripts import scripts_of
 
@@ -56,6 +61,20 @@ def test_a_gate_keeps_the_working_set_in_the_memory_and_gains_past_the_cliff() -
     assert gated["held_calls"] > 10
     assert gated["longest_hold_s"] > 10
     assert played("lmetric:gate=1", fleet(sessions=2)).metrics["held_calls"] == 0
+
+
+def test_an_adaptive_gate_without_weights_is_lmetric_with_gate_and_its_terms_hold_and_place() -> None:
+    env, gate_terms = fleet(sessions=12, end_s=1000.0), len(rules.GATE_TERMS)
+    weights = np.zeros((3, gate_terms + len(rules.PLACE_TERMS)))
+    weights[1, rules.GATE_TERMS.index("one")] = -0.4
+    weights[2, gate_terms + rules.PLACE_TERMS.index("active")] = 10.0
+    batch: Any = play(AdaptiveGate(weights), env, 5, [0, 0, 0])
+    same, tighter, leaving = ({"calls": batch.calls(b), "metrics": batch.metrics(b)} for b in range(3))
+    rule: Any = play(make_policy("lmetric:gate=1", env), env, 5, [0])
+    np.testing.assert_array_equal(same["calls"], rule.calls())
+    assert tighter["metrics"]["working_set"] < same["metrics"]["working_set"] - 0.2
+    assert tighter["metrics"]["held_calls"] > same["metrics"]["held_calls"]
+    assert moves(pd.DataFrame(leaving["calls"])) > moves(pd.DataFrame(same["calls"])) + 0.02
 
 
 def test_a_price_on_lost_contexts_keeps_more_of_them() -> None:

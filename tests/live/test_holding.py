@@ -1,0 +1,94 @@
+"""Which replica of a language model a router names, and what it holds; on a real Serve in `test_serve.py`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+pytest.importorskip("ray.serve", exc_type=ImportError)
+
+from rllib_scale.errors import UserError
+from rllib_scale.live.holding import HoldingRouter
+from rllib_scale.live.routing import Demand, Replica, RouterSettings
+from rllib_scale.live.serve import router_config
+
+TWO = [Replica("a", 64, 1.0, 16.0), Replica("b", 64, 1.0, 16.0)]
+
+
+class Router(HoldingRouter):
+    """On a clock of the test."""
+
+    now_s = 0.0
+
+    def __init__(self, scheduler: str, kv_tokens: int = 1000, **settings: Any) -> None:
+        super().__init__(RouterSettings(scheduler=scheduler, replica={"kv_tokens": kv_tokens}, **settings))
+
+    def clock(self) -> float:
+        return self.now_s
+
+    def asks(self, session: str, tokens: int, replicas: list[Replica] = TWO) -> str | None:
+        """Where a call starts, named by its session; None: it is held."""
+        self.arrive(session, Demand(session=session, prompt_tokens=tokens), self.now_s)
+        return dict(self.round(replicas, {})).get(session)
+
+
+def test_a_gate_holds_what_would_not_fit_and_lets_it_go_once_a_session_is_inactive() -> None:
+    router = Router("lmetric:gate=1", active_for_s=30.0)
+    homes = {session: router.asks(session, 600) for session in "klm"}
+    assert {homes["k"], homes["l"]} == {"a", "b"}
+    assert homes["m"] is None, "either replica has 600 of 1000 tokens in use"
+    router.leave("k")
+    assert router.round(TWO, {}) == [("m", homes["k"])], "an idle replica takes what the gate would hold"
+    router.leave("l")
+    router.leave("m")
+    router.arrive("busy", Demand(session="l", prompt_tokens=700), router.now_s)
+    assert router.round(TWO, {}) == [("busy", homes["l"])], "its session is active there"
+    router.asks("more", 350)
+    assert router.asks("n", 600) is None
+    router.now_s = 29.0
+    assert router.round(TWO, {}) == []
+    router.now_s = 31.0
+    assert router.round(TWO, {}) == [("n", homes["k"])], "of k and m nothing is active any more"
+    assert router.stats()[:4] == (2, 0, 3, 6)
+
+
+def test_without_a_gate_none_is_held_and_a_context_is_worth_waiting_for() -> None:
+    router = Router("lmetric")
+    assert all(router.asks(f"s{number}", 900) for number in range(6))
+    kept = Router("lmetric", kv_tokens=100_000)
+    home = kept.asks("k", 800)
+    kept.leave("k")
+    others = [kept.asks(f"s{number}", 10) for number in range(8)]
+    assert home in others
+    assert kept.asks("k", 810) == home, "10 new tokens beside some calls, not 810 beside as many"
+    kept.lost("a")
+    kept.leave("k")
+    assert kept.asks("k", 820, [TWO[1]]) == "b"
+
+
+def test_a_full_replica_is_waited_for_and_calls_of_other_handles_count() -> None:
+    narrow = [Replica("a", 1, 1.0, 16.0), Replica("b", 1, 1.0, 16.0)]
+    router = Router("session-affinity")
+    home = router.asks("k", 10, narrow)
+    router.arrive("again", Demand(session="k", prompt_tokens=20), 0.0)
+    assert router.round(narrow, {}) == [], "its replica is full"
+    router.leave("k")
+    assert router.round(narrow, {}) == [("again", home)]
+    other = Router("least-outstanding")
+    other.arrive("x", Demand(prompt_tokens=10), 0.0)
+    assert other.round(TWO, {"a": 3, "b": 2}) == [("x", "b")]
+    assert other.others_on() == {"a", "b"}
+
+
+def test_what_cannot_be_is_refused() -> None:
+    with pytest.raises(UserError, match=r"lmetric:gate=1: replica is not given; valid: a preset as h100/8b"):
+        router_config("lmetric:gate=1")
+    with pytest.raises(UserError, match="guard: not with lmetric, a rule for replicas"):
+        router_config("lmetric", replica="h100/8b", guard="fastest-idle")
+    router = Router("lmetric:gate=1")
+    assert router.asks("k", 1001) is None
+    ((key, wrong),) = router.too_large()
+    assert key == "k"
+    assert str(wrong) == "request: prompt_tokens 1,001: a replica has 1,000"
+    assert router.stats().rejected == 1
