@@ -15,12 +15,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from scipy import stats
-from study import BEST, POD, problem
 
 from rllib_scale.evaluation.play import play
+from rllib_scale.loading import env_from
 from rllib_scale.policies.make import make_policy
 
 POLICIES = Path(__file__).parent / "policies"
+BEST = "lmetric:gate=1"
 
 
 def open_calls(engine: Any) -> pd.DataFrame:
@@ -49,10 +50,10 @@ def measured(engine: Any) -> dict[str, float]:
         script=("script", "first"), first=("asked_s", "min"), last=("end_s", "max"), count=("script", "size")
     )
     open_s, ended = 0.0, 0
-    for (session, turn), of in turns.iterrows():
-        script = int(of["script"])
+    for of in turns.reset_index().to_dict("records"):
+        script = of["script"]
         own = scripts.tasks["turn"][scripts.first_task[script] : scripts.first_task[script + 1]]
-        is_whole = of["count"] >= (own[starts["skipped"][session] :] == turn).sum()
+        is_whole = of["count"] >= (own[starts["skipped"][of["session"]] :] == of["turn"]).sum()
         until_s = of["last"] if is_whole else np.inf
         open_s += max(0.0, min(until_s, end_s) - max(of["first"], begin_s))
         ended += begin_s <= until_s <= end_s
@@ -68,7 +69,16 @@ def measured(engine: Any) -> dict[str, float]:
 def main(source: Path, replicas: int, seed: int, episodes: int, loads: list[int]) -> None:
     """Print 100 ln of the ratio to BEST of the same episode, mean and half of the 95 % interval, and longest holds."""
     for live in loads:
-        env = problem(source, {"pod": (replicas, POD)}, 1, sessions=live, part="test")
+        service = {"trace": str(source.absolute()), "sessions": live, "part": "test"}
+        env = env_from(
+            {
+                "cluster": {"tiers": [{"name": "pod", "count": replicas, "replica": "2xh100/30b-a3b"}]},
+                "service": {"name": "replica", **service},
+                "episode": {"horizon_s": 5400.0},
+                "reward": {"name": "tasks-in-system"},
+            },
+            "study",
+        )
 
         def rows(policy: str, env: Any = env) -> pd.DataFrame:
             made = make_policy(policy, env)
@@ -84,4 +94,5 @@ def main(source: Path, replicas: int, seed: int, episodes: int, loads: list[int]
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), *map(int, sys.argv[2:5]), [int(load) for load in sys.argv[5].split(",")])
+    fleet_size, eval_seed, count = map(int, sys.argv[2:5])
+    main(Path(sys.argv[1]), fleet_size, eval_seed, count, [int(live) for live in sys.argv[5].split(",")])
