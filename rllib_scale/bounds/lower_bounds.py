@@ -46,8 +46,6 @@ def lower_bounds(env: EnvConfig, workload: Workload) -> dict[str, float]:
     Returns:
         `bound_critical_path_s` and `bound_capacity_s` [s], the latter never lower: the best of all bounds. NaN where
         no task arrives, or where `max_decisions` may end the episode, so that the scheduler decides what has arrived.
-        `bound_capacity_s` is NaN, too, where a task may go on on another server (`preemption: resume`): prices count
-        each task's time on one tier.
 
     Raises:
         UserError: a task fits no server.
@@ -59,8 +57,6 @@ def lower_bounds(env: EnvConfig, workload: Workload) -> dict[str, float]:
     tasks = _relax(env, workload)
     critical_path = float(np.minimum(tasks.earliest_finish, horizon).sum())
     capacity = max(critical_path, _single_machine_bound(env, tasks), _price_bound(env, tasks))
-    if env.decision.preemption == "resume":
-        capacity = math.nan
     arrivals, count = float(tasks.arrival.sum()), len(tasks.arrival)
     return {
         "bound_critical_path_s": (critical_path - arrivals) / count,

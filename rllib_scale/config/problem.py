@@ -78,9 +78,6 @@ class DecisionConfig(Model):
         default=8, description="open: number K of tasks offered at once"
     )
     open_by: NamedOrder = Field(default="longest-hop", description="open: order by which the K tasks are selected")
-    preemption: Literal["none", "restart", "resume"] = Field(
-        default="none", description="whether an answer may stop a running task, which restarts or resumes"
-    )
 
     @model_validator(mode="after")
     def _rounds_are_filtered(self) -> DecisionConfig:

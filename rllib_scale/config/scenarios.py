@@ -18,7 +18,7 @@ from rllib_scale.errors import UserError, choice_error
 FOLDER = Path(__file__).parents[1] / "scenarios"
 TROUBLE = (
     *("estimates-30", "estimates-100", "stragglers", "failures-1", "failures-10", "failures-often"),
-    *("spot", "burst", "grow-shrink", "preemption"),
+    *("spot", "burst", "grow-shrink"),
 )
 """Variants of steady-0.7 in which one thing goes wrong."""
 NAMES = (

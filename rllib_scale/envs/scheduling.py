@@ -187,20 +187,18 @@ class CandidatesEnv(CandidatesForm, SchedulingEnv):
     ## Description
     The problem of `Scheduling-v0` with every kind of decision that a config may ask for (`decision`; docs/simulator.md
     has the rules): up to K tasks are offered at once (`order: open`), a task may wait for a busy server
-    (`on_busy: reserve`), be passed over, or be stopped (`preemption`). Answers within a round take no time:
-    `info["elapsed_s"]` says how much passed, by which a learner discounts.
+    (`on_busy: reserve`), or be passed over. Answers within a round take no time: `info["elapsed_s"]` says how much
+    passed, by which a learner discounts.
 
     ## Action Space
-    `Discrete(K N + 1)`, with preemption `Discrete(K N + 1 + P)`; N servers with P places for tasks in all, K = 1 unless
-    the order is open.
+    `Discrete(K N + 1)` with N servers; K = 1 unless the order is open.
 
     | Num | Action |
     |---|---|
     | k N + j | candidate k on server j |
     | K N | pass: none of the candidates now |
-    | K N + 1 + p | stop the task that runs on place p, counted server by server |
 
-    A candidate that is not there, as fewer wait, and a place without a task to stop, count as a pass.
+    A candidate that is not there, as fewer wait, counts as a pass.
 
     ## Observation Space
     `Dict`: `context` (C,), `tasks` (K, F) and `servers` (N, G) float32, the features of `observation.feature_set`
@@ -208,7 +206,7 @@ class CandidatesEnv(CandidatesForm, SchedulingEnv):
     something. Candidates and servers that are not there are 0.
 
     ## Rewards, Starting State, Episode End, Arguments
-    As `Scheduling-v0`. Waiting, passing and stopping a task earn nothing. `info["action_mask"]` is that of the
+    As `Scheduling-v0`. Waiting and passing earn nothing. `info["action_mask"]` is that of the
     observation.
 
     ## Version History

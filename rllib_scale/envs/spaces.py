@@ -118,9 +118,8 @@ def dict_space(config: EnvConfig) -> spaces.Dict:
 
 
 def num_actions(config: EnvConfig) -> int:
-    """A: a server for each candidate, a pass and, with preemption, a place whose task is stopped."""
-    cluster, decision = config.cluster, config.decision
-    return decision.offered * cluster.num_rows + 1 + cluster.num_places * (decision.preemption != "none")
+    """A: a server for each candidate, and a pass."""
+    return config.decision.offered * config.cluster.num_rows + 1
 
 
 def split(observation: np.ndarray, mask: np.ndarray, config: EnvConfig) -> dict[str, np.ndarray]:

@@ -196,11 +196,11 @@ def _waiting(played: Played) -> list[dict[str, Any]]:
     ready += workload.delay_s
     untouched = np.ones(workload.num_tasks, dtype=bool)
     untouched[tasks] = False
-    # A stopped task waits anew: its next attempt says since when, and where there is none, its end does.
+    # A task that failed waits anew: its next attempt says since when, and where there is none, its end does.
     last = np.full(workload.num_tasks, -1)
     last[tasks] = np.arange(len(schedule))
     given_up = last[last >= 0]
-    given_up = given_up[np.isin(schedule["outcome"][given_up], ("failed", "preempted"))]
+    given_up = given_up[schedule["outcome"][given_up] == "failed"]
     begins = np.concatenate(
         [schedule["ready_s"], ready[untouched & (ready <= played.end_s)], schedule["finish_s"][given_up]]
     )

@@ -420,7 +420,6 @@ def check_live(env: EnvConfig) -> None:
     """
     for setting, is_set, valid in (
         ("cluster.changes", not env.cluster.changes.none, "none: servers come and go as their Ray nodes do"),
-        ("decision.preemption", env.decision.preemption != "none", "none"),
         ("information.workflows", env.information.workflows != "whole", "whole"),
         ("information.estimate_error", env.information.estimate_error != 0, "0"),
         ("information.straggler_share", env.information.straggles, "0"),

@@ -8,37 +8,36 @@ import numpy as np
 
 from rllib_scale.config import EnvConfig
 
-OUTCOMES = ("started", "waits", "busy", "no_fit", "passed", "preempted")
+OUTCOMES = ("started", "waits", "busy", "no_fit", "passed")
 """Of an answer: the task started; it waits for a busy or reserved server; the server is busy, and nothing was done; the
-server is empty, away, draining or too small; the task was passed over; a running task was stopped."""
-STARTED, WAITS, BUSY, NO_FIT, PASSED, PREEMPTED = range(len(OUTCOMES))
+server is empty, away, draining or too small; the task was passed over."""
+STARTED, WAITS, BUSY, NO_FIT, PASSED = range(len(OUTCOMES))
 
-PASS, STOP = -1, -2
-"""In place of a server: a waiting task is passed over; a running one is stopped."""
+PASS = -1
+"""In place of a server: the task is passed over."""
 
 
 class Answer(NamedTuple):
-    """What is to become of a task that waits, or of a task that runs."""
+    """What is to become of a task that waits."""
 
     workflow: int
     task: int  # index in the workflow
-    server: int  # on which it starts, or which it waits for; PASS or STOP
+    server: int  # on which it starts, or which it waits for; or PASS
 
 
 CLOSED, TAKEN, OPEN = range(3)
 """How a server is for a task: it can never start there; it fits, but not now; it could start now."""
 
 
-def action_mask(config: EnvConfig, fit: np.ndarray, preemptible: np.ndarray) -> np.ndarray:
-    """(B, K N + 1), or (B, K N + 1 + P) with preemption: the answers that do something.
+def action_mask(config: EnvConfig, fit: np.ndarray) -> np.ndarray:
+    """(B, K N + 1): the answers that do something.
 
     Servers that are OPEN for a candidate; with `on_busy: reserve` and no mask, also those to wait for. Where there
     is none for any candidate, as only without a mask, all but the empty rows, for the first one: time passes
-    whichever is named. A pass always. Stopping the task of a place (B, P), where it runs one.
+    whichever is named. A pass always.
     """
     waits = config.decision.on_busy == "reserve" and config.episode.mask == "none"
     named = (fit >= (TAKEN if waits else OPEN)).reshape(len(fit), -1)
     there = np.arange(named.shape[1]) < config.cluster.num_servers  # of the first candidate
     named = np.where(named.any(axis=1, keepdims=True), named, there)
-    parts = [named, np.ones((len(fit), 1), dtype=bool)]
-    return np.concatenate(parts + [preemptible] * (config.decision.preemption != "none"), axis=1)
+    return np.concatenate([named, np.ones((len(fit), 1), dtype=bool)], axis=1)

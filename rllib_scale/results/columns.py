@@ -61,8 +61,8 @@ METRIC_COLUMNS: dict[str, tuple[str, str]] = {
     "waits": ("Int64", "decisions by which a task waits for a busy or reserved server"),
     "passed": ("Int64", "decisions that passed over the tasks offered"),
     "failed_attempts": ("Int64", "attempts to run a task that ended as their server failed"),
-    "preempted_attempts": ("Int64", "attempts to run a task that were stopped"),
-    "lost_s": ("float64", "busy time that did no lasting work: attempts that failed or were stopped [s]"),
+    "preempted_attempts": ("Int64", "calls that a replica preempted"),
+    "lost_s": ("float64", "busy time that did no lasting work: attempts that failed [s]"),
 }
 UTILISATION_PREFIX = "utilisation_"
 """One more float64 column per tier, e.g. utilisation_large."""

@@ -18,7 +18,6 @@ from rllib_scale.workloads import generators as workloads
 from rllib_scale.workloads.generators import estimate_parameters
 
 ORDERS: tuple[str, ...] = get_args(NamedOrder)
-PREEMPTIONS = ("none", "restart", "resume")
 
 
 def build_problem(config: EnvConfig, servers: np.ndarray) -> Problem:
@@ -42,7 +41,6 @@ def build_problem(config: EnvConfig, servers: np.ndarray) -> Problem:
         "peek": decision.on_busy == "step" and decision.offered == 1,
         "order": ORDERS.index(decision.level1),
         "ties_by_arrival": decision.ties_by_arrival,
-        "preemption": PREEMPTIONS.index(decision.preemption),
         "transfer": moving.mode == "transfer",
         "from_all": moving.predecessors == "all",
         "largest_first": moving.first == "largest-output",

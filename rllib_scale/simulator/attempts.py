@@ -7,7 +7,7 @@ import numpy as np
 from rllib_scale.compiled import internal, rare
 from rllib_scale.simulator.heaps import BY_ARRIVAL, BY_FINISH, BY_RANK, push, remove
 from rllib_scale.simulator.reward import reward_of_start
-from rllib_scale.simulator.state import AWAY, DRAINING, FAILED, FAR, NONE, RESUME, STOPPED, TO_END
+from rllib_scale.simulator.state import AWAY, DRAINING, FAILED, FAR, NONE, TO_END
 
 # ---------------------------------------------------------------------- tasks that wait
 
@@ -215,8 +215,8 @@ def leave_queue(b, place, state):  # type: ignore[no-untyped-def]
 
 
 @rare
-def end_attempt(b, place, outcome, state, problem):  # type: ignore[no-untyped-def]
-    """The task of a place stops before its end, FAILED or STOPPED, and waits anew from now on."""
+def fail_attempt(b, place, state, problem):  # type: ignore[no-untyped-def]
+    """The task of a place fails before its end, and waits anew from now on."""
     env, p, row = state.env[b], problem.parameters[0], state.running[b, place]
     task, detail, log = state.tasks[b, row], state.details[b, row], state.log[b, state.attempt[b, place]]
     leave_queue(b, place, state)
@@ -228,23 +228,9 @@ def end_attempt(b, place, outcome, state, problem):  # type: ignore[no-untyped-d
     done = min(task.left, task.left * worked / (planned - log.start - log.transfer))
     places = places_of(b, row, state, p)
     state.busy[b, log.server] += (took if env.outside else env.clock - log.finish) * places
-    log.finish, log.outcome, log.work = env.clock, outcome, done
-    if outcome == STOPPED:
-        env.preempted_attempts += 1
-    else:
-        env.failed_attempts += 1
-    if outcome == STOPPED and p.preemption == RESUME:
-        task.left -= done
-        detail.spent += worked * places
-        # What was executed is kept, and only its transfer was in vain.
-        env.lost += (took - worked) * places
-    else:
-        env.lost += took * places
-        if outcome == FAILED:
-            env.lost += detail.spent
-            detail.spent = 0.0
-            # A failure loses what earlier, stopped attempts had done, too.
-            task.left = detail.compute
+    log.finish, log.outcome, log.work = env.clock, FAILED, done
+    env.failed_attempts += 1
+    env.lost += took * places
     task.place = NONE
     task.rank = rank(task, detail, p.order)
     clear(b, place, state, problem)

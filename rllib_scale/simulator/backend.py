@@ -45,6 +45,6 @@ class SimulatedBackend:
         An answer that cannot be carried out (`busy`, `no_fit`) changes nothing.
 
         Raises:
-            ValueError: no such task waits; or, where it is to be stopped, runs.
+            ValueError: no such task waits.
         """
         return OUTCOMES[self.engine.answer(0, *answer)]

@@ -12,8 +12,8 @@ import numpy as np
 
 from rllib_scale.compiled import compiled, internal, rare
 from rllib_scale.config import ClusterConfig
-from rllib_scale.simulator.attempts import end_attempt, leave_if_done, set_room, show
-from rllib_scale.simulator.state import AWAY, DRAINING, FAILED, UP
+from rllib_scale.simulator.attempts import fail_attempt, leave_if_done, set_room, show
+from rllib_scale.simulator.state import AWAY, DRAINING, UP
 from rllib_scale.workloads.random_numbers import exponential, seed_stream
 
 EVENTS = ("join", "drain", "fail")
@@ -176,5 +176,5 @@ def apply(b, j, event, state, problem):  # type: ignore[no-untyped-def]
     if event == FAIL:
         for place in range(server.first_place, server.first_place + server.max_concurrent):
             if state.finish[b, place] < np.inf:
-                end_attempt(b, place, np.int64(FAILED), state, problem)
+                fail_attempt(b, place, state, problem)
     leave_if_done(b, j, state, problem)

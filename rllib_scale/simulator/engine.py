@@ -99,23 +99,16 @@ class Engine:
     @property
     def mask(self) -> np.ndarray:
         """(B, A) bool: the answers that do something; see `action_mask`."""
-        return action_mask(self.config, self.fit, self.preemptible)
+        return action_mask(self.config, self.fit)
 
     def answerable(self, actions: np.ndarray) -> np.ndarray:
         """(B,) bool: whether each of the actions (B,), within their range, stands for an answer that `step` takes.
 
-        No answer: a candidate that is not there, as fewer wait, and to stop what runs on a place without a task.
+        No answer: a candidate that is not there, as fewer wait.
         """
-        env, n, last = self._state.env, self.num_rows, self.preemptible.shape[1] - 1
-        place = actions - self.candidates * n - 1
-        stops = np.take_along_axis(self.preemptible, np.clip(place, 0, last)[:, None], axis=1)[:, 0]
+        env, n = self._state.env, self.num_rows
         offered = (actions // n < env["num_offered"]) | (actions == self.candidates * n)
-        return np.where(place >= 0, stops, offered) | (env["end"] != layout.RUNNING)
-
-    @property
-    def preemptible(self) -> np.ndarray:
-        """(B, P) bool: places that run a task."""
-        return self._state.running >= 0
+        return offered | (env["end"] != layout.RUNNING)
 
     @property
     def reward(self) -> np.ndarray:
@@ -203,8 +196,7 @@ class Engine:
         earned.
 
         Args:
-            starts: (R, 4) integers: environment, workflow, task, server; or STOP, where the config allows it, for a
-                task that runs. Those beyond `max_decisions` are dropped.
+            starts: (R, 4) integers: environment, workflow, task, server. Those beyond `max_decisions` are dropped.
             active: (B,) bool, the environments whose clock runs on; one that has ended stays as it is.
 
         Raises:
@@ -229,14 +221,13 @@ class Engine:
             b: number of the environment.
             workflow: of the task.
             task: its index.
-            server: on which it starts or, with `reserve`, for which it waits; PASS: it is passed over; STOP: it runs,
-                and is stopped.
+            server: on which it starts or, with `reserve`, for which it waits; PASS: it is passed over.
 
         Returns:
             Index into observation.answers.OUTCOMES; `busy` and `no_fit` changed nothing.
 
         Raises:
-            ValueError: there is no such environment; or no such task waits or, for STOP, runs.
+            ValueError: there is no such environment, or no such task waits.
         """
         b = self._checked(b)
         self._fit_is_known = False

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from rllib_scale.compiled import compiled, internal
-from rllib_scale.observation.answers import BUSY, CLOSED, NO_FIT, PASS, PASSED, PREEMPTED, STARTED, STOP
-from rllib_scale.simulator.attempts import end_attempt, remove_waiting
+from rllib_scale.observation.answers import BUSY, CLOSED, NO_FIT, PASS, PASSED, STARTED
+from rllib_scale.simulator.attempts import remove_waiting
 from rllib_scale.simulator.changes import begin_changes
 from rllib_scale.simulator.events import schedule_arrival
 from rllib_scale.simulator.handles import problem_of, state_of
@@ -19,11 +19,10 @@ from rllib_scale.simulator.rounds import (
     find_waiting,
     fit_of,
     outcome_of,
-    place_of,
     run,
     withdraw,
 )
-from rllib_scale.simulator.state import DISPATCHED, NO_PREEMPTION, NONE, ROUNDS, RUNNING, STEPS, STOPPED
+from rllib_scale.simulator.state import DISPATCHED, NONE, ROUNDS, RUNNING, STEPS
 from rllib_scale.simulator.writers import write_observation
 
 DONE, REFUSED, TOO_SMALL = range(3)
@@ -39,7 +38,7 @@ def begin_episode(b, seed, episode, state, problem):  # type: ignore[no-untyped-
     env.num_offered = env.num_aside = env.num_released = env.num_reserved = env.in_round = 0
     env.episode_return = env.response_sum = env.makespan_sum = env.lost = 0.0
     env.decisions = env.invalid_no_fit = env.invalid_busy_avoidable = env.invalid_busy_unavoidable = 0
-    env.waits = env.passed = env.failed_attempts = env.preempted_attempts = 0
+    env.waits = env.passed = env.failed_attempts = 0
     env.arrived = env.completed = env.workflows_arrived = env.workflows_completed = env.num_started = 0
     env.first_live = env.outside = env.next_number = env.given_up = 0
     env.given_up_arrivals = 0.0
@@ -69,23 +68,19 @@ def fit_batch(table):  # type: ignore[no-untyped-def]
 
 
 @internal
-def _is_answer(b, action, state, p):  # type: ignore[no-untyped-def]
+def _is_answer(b, action, state):  # type: ignore[no-untyped-def]
     """Whether an action stands for an answer that can be given now."""
     env = state.env[b]
     K, N = state.fit.shape[1], state.fit.shape[2]
     if action < 0:
         return False
     if env.end != RUNNING:
-        return action <= K * N + state.finish.shape[1]
+        return action <= K * N
     if action < N:
         return env.num_offered > 0  # none is, after an answer for any task that waits
     if action < K * N:
         return action // N < env.num_offered
-    # Behind the servers of all candidates and the pass come the places, whose tasks can be stopped.
-    place = action - K * N - 1
-    if place < 0:
-        return True
-    return place < state.finish.shape[1] and p.preemption != NO_PREEMPTION and state.finish[b, place] < np.inf
+    return action == K * N
 
 
 @compiled
@@ -108,7 +103,7 @@ def step_batch(draws, actions, active, begins, seeds, episodes, table):  # type:
     state, problem = state_of(table), problem_of(table)
     p = problem.parameters[0]
     for b in range(len(state.env)):
-        if not (begins[b] or not active[b] or _is_answer(b, actions[b], state, p)):
+        if not (begins[b] or not active[b] or _is_answer(b, actions[b], state)):
             return REFUSED, b
     if draws:
         for b in range(len(state.env)):
@@ -143,7 +138,7 @@ _IMPOSSIBLE = -1
 
 @internal
 def _answer_for(b, workflow, task, j, state, problem):  # type: ignore[no-untyped-def]
-    """Answer for any task that waits, or stop one that runs; see observation.answers.Answer.
+    """Answer for any task that waits; see observation.answers.Answer.
 
     Returns the outcome, or why nothing was done.
 
@@ -152,17 +147,10 @@ def _answer_for(b, workflow, task, j, state, problem):  # type: ignore[no-untype
     env, p = state.env[b], problem.parameters[0]
     if env.decisions >= p.max_decisions:
         return PASSED
-    if env.end != RUNNING or not STOP <= j < len(problem.servers):
+    if env.end != RUNNING or not PASS <= j < len(problem.servers):
         return _IMPOSSIBLE
     # Candidates wait like all others now: whichever task is named is then found in the heap.
     withdraw(b, state, p)
-    if j == STOP:
-        place = place_of(b, workflow, task, state)
-        if p.preemption == NO_PREEMPTION or place < 0:
-            return _IMPOSSIBLE
-        env.decisions += 1
-        end_attempt(b, place, np.int64(STOPPED), state, problem)
-        return PREEMPTED
     at = find_waiting(b, workflow, task, state)
     if at < 0:
         return _IMPOSSIBLE
@@ -192,7 +180,7 @@ def answer_now(b, workflow, task, j, table):  # type: ignore[no-untyped-def]
 def dispatch_batch(starts, active, table):  # type: ignore[no-untyped-def]
     """Several answers and a close: any tasks that wait, in any order; then each active environment runs on.
 
-    `starts` (R, 4) holds environment, workflow, task, server or STOP. Each environment runs to the next event after
+    `starts` (R, 4) holds environment, workflow, task, server. Each environment runs to the next event after
     which a task waits. Returns the first row that is refused, which ends the call, or -1.
     """
     state, problem = state_of(table), problem_of(table)

@@ -117,7 +117,7 @@ def add(b, arrival, n, demand, e, edges, moved, first, at, state, problem):  # t
         task.first_successor = at + tables[FIRST, k]
         task.num_successors = tables[FIRST, k + 1] - tables[FIRST, k]
         task.num_missing, task.first_predecessor = 0, NONE
-        detail.compute, detail.delay, detail.error, detail.spent = demand[k].compute, demand[k].delay, 1.0, 0.0
+        detail.compute, detail.delay, detail.error = demand[k].compute, demand[k].delay, 1.0
         detail.labels, detail.places = demand[k].labels, demand[k].places
         # Schedulers of revealed workflows see no followers; `followers` keeps the truth for when they have completed.
         detail.hop = 0 if p.revealed else tables[HOPS, k]

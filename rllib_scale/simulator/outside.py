@@ -13,7 +13,7 @@ from rllib_scale.compiled import compiled, internal
 from rllib_scale.observation.answers import STARTED
 from rllib_scale.simulator.attempts import (
     clear,
-    end_attempt,
+    fail_attempt,
     leave_queue,
     make_ready,
     places_of,
@@ -166,7 +166,7 @@ def ended(place, table):  # type: ignore[no-untyped-def]
 @compiled
 def failed(place, table):  # type: ignore[no-untyped-def]
     """The attempt of a place came to nothing: its task waits anew."""
-    end_attempt(B, place, np.int64(FAILED), state_of(table), problem_of(table))
+    fail_attempt(B, place, state_of(table), problem_of(table))
 
 
 @compiled

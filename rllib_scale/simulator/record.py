@@ -13,7 +13,7 @@ from rllib_scale.simulator.attempts import places_of
 from rllib_scale.simulator.handles import problem_of, state_of
 from rllib_scale.simulator.state import AWAY, TO_END
 
-ATTEMPTS = np.array(["finished", "failed", "preempted", "running"])
+ATTEMPTS = np.array(["finished", "failed", "running"])
 """Outcomes of an attempt."""
 SCHEDULE = np.dtype(
     [
@@ -25,7 +25,7 @@ SCHEDULE = np.dtype(
         ("ready_s", "f8"),
         ("start_s", "f8"),
         ("finish_s", "f8"),
-        ("outcome", "U9"),
+        ("outcome", "U8"),
         ("transfer_s", "f8"),
         ("work_gflop", "f8"),
     ]
@@ -111,7 +111,7 @@ def metrics(
         "waits": int(env["waits"]),
         "passed": int(env["passed"]),
         "failed_attempts": int(env["failed_attempts"]),
-        "preempted_attempts": int(env["preempted_attempts"]),
+        "preempted_attempts": 0,
         "lost_s": float(env["lost"]),
     } | {f"utilisation_{tier.name}": float(x) for tier, x in zip(cluster.tiers, floats[5:], strict=True)}
 

@@ -9,9 +9,8 @@ from __future__ import annotations
 import numpy as np
 
 from rllib_scale.compiled import internal, rare
-from rllib_scale.observation.answers import BUSY, CLOSED, NO_FIT, OPEN, PASSED, PREEMPTED, STARTED, TAKEN, WAITS
+from rllib_scale.observation.answers import BUSY, CLOSED, NO_FIT, OPEN, PASSED, STARTED, TAKEN, WAITS
 from rllib_scale.simulator.attempts import (
-    end_attempt,
     error_of,
     labels_of,
     places_of,
@@ -27,11 +26,9 @@ from rllib_scale.simulator.state import (
     AT_HORIZON,
     AT_MAX_DECISIONS,
     DISPATCHED,
-    NO_PREEMPTION,
     NONE,
     ROUNDS,
     RUNNING,
-    STOPPED,
 )
 from rllib_scale.workloads.fitting import fits
 
@@ -202,11 +199,6 @@ def answer(b, action, state, problem):  # type: ignore[no-untyped-def]
     # The integral of the time reward begins anew with each decision.
     env.area = 0.0
     env.decided = env.clock
-    if action > K * N:
-        withdraw(b, state, p)
-        end_attempt(b, action - K * N - 1, np.int64(STOPPED), state, problem)
-        state.outcome[b] = PREEMPTED
-        return 0.0
     if action == K * N:
         env.passed += 1
         state.outcome[b] = PASSED
@@ -274,16 +266,6 @@ def find_waiting(b, workflow, task, state):  # type: ignore[no-untyped-def]
 
 
 @rare
-def place_of(b, workflow, task, state):  # type: ignore[no-untyped-def]
-    """Place on which a task runs; -1: it does not run."""
-    row = find_row(b, workflow, task, state)
-    if row < 0:
-        return -1
-    place = np.int64(state.tasks[b, row].place)
-    return place if place >= 0 and state.running[b, place] == row else np.int64(-1)
-
-
-@rare
 def open_all(b, state, p):  # type: ignore[no-untyped-def]
     """Put every candidate and every deferred task back into the heap."""
     env = state.env[b]
@@ -343,7 +325,7 @@ def run(b, wake, state, problem):  # type: ignore[no-untyped-def]
         if env.in_round:
             if env.decisions < p.max_decisions:
                 offer(b, filtered, state, problem)
-                if env.num_offered > 0 and (env.num_open > 0 or p.preemption != NO_PREEMPTION):
+                if env.num_offered > 0 and env.num_open > 0:
                     return
             close(b, True, state, problem)
         elif env.target == np.inf:
@@ -368,7 +350,7 @@ def run(b, wake, state, problem):  # type: ignore[no-untyped-def]
             by_step = p.idle_by_step and not p.reserve
             env.target = min(p.horizon, env.clock + p.clock_step if by_step else next_event(env))
         elif wake == ROUNDS:
-            env.in_round = env.num_open > 0 or (p.preemption != NO_PREEMPTION and env.num_busy > 0)
+            env.in_round = env.num_open > 0
             if not env.in_round:
                 env.target = min(p.horizon, next_event(env))
         else:

@@ -25,7 +25,6 @@ PARAMETERS = np.dtype(
         ("peek", "i8"),  # the one candidate stays in the heap: step, one at a time
         ("order", "i8"),
         ("ties_by_arrival", "i8"),
-        ("preemption", "i8"),
         ("transfer", "i8"),  # whether moving input takes server time
         ("from_all", "i8"),  # input of all predecessors is moved
         ("largest_first", "i8"),  # the first predecessor is the one of the largest output
@@ -90,7 +89,6 @@ ENV = np.dtype(
         ("waits", "i8"),
         ("passed", "i8"),
         ("failed_attempts", "i8"),
-        ("preempted_attempts", "i8"),
         ("lost", "f8"),  # s of places that did no lasting work
         ("arrived", "i8"),
         ("completed", "i8"),
@@ -118,7 +116,7 @@ WORKFLOW = np.dtype(
 )
 TASK = np.dtype(  # one cache line: in large clusters what is looked at between two decisions is tasks
     [
-        ("left", "f8"),  # GFLOP that an attempt has still to do
+        ("left", "f8"),  # GFLOP that an attempt has to do
         ("memory", "f8"),  # GB
         ("output", "f8"),  # GB
         ("ready", "f8"),  # s
@@ -136,7 +134,6 @@ DETAIL = np.dtype(
         ("compute", "f8"),  # GFLOP
         ("delay", "f8"),  # s, from the end of its predecessors until it is ready
         ("error", "f8"),  # demand as schedulers see it over the true one
-        ("spent", "f8"),  # s of places that did what is no longer left
         ("labels", "i8"),  # that it needs of a server, see workloads.fitting
         ("places", "i8"),  # that it takes of a server
         ("input", "f8"),  # GB that it needs of its first predecessor
@@ -178,9 +175,8 @@ RUNNING, AT_HORIZON, ALL_DONE, AT_MAX_DECISIONS = range(4)
 STEPS, ROUNDS, DISPATCHED = range(3)
 """What wakes the scheduler: a candidate, a server for it; or any task that waits."""
 UP, DRAINING, AWAY = range(3)
-TO_END, FAILED, STOPPED = range(3)
-"""Of an attempt: it runs or ran to its end, or was ended before."""
-NO_PREEMPTION, RESTART, RESUME = range(3)
+TO_END, FAILED = range(2)
+"""Of an attempt: it runs or ran to its end, or its server failed."""
 NONE = -1
 """No task row, no log row, or no place."""
 NOWHERE = -2

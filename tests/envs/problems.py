@@ -33,8 +33,7 @@ FORMS: dict[str, dict[str, Any]] = {
     "reserve": {"decision": {"on_busy": "reserve"}},
     "reserve, open": {"decision": {"on_busy": "reserve", "order": "open", "candidates": 4}},
     "reserve, masked": {"decision": {"on_busy": "reserve", "order": "open"}, "episode": {"mask": "feasible"}},
-    "preemption": {"decision": {"on_busy": "reserve", "order": "open", "candidates": 2, "preemption": "resume"}},
-    "preemption, step": {"decision": {"order": "shortest-task", "preemption": "restart"}},
+    "step, shortest": {"decision": {"order": "shortest-task"}},
     "cut": {"decision": {"on_busy": "reserve"}, "episode": {"max_decisions": 9}},
     "horizon not terminal": {"episode": {"horizon_is_terminal": False}},
     "seen in part": {"information": {"estimate_error": 0.5, "workflows": "revealed"}},
@@ -75,5 +74,5 @@ ENVIRONMENTS: dict[str, tuple[str, EnvConfig]] = {
         for name, features in zip(FORMS, itertools.cycle(FEATURE_SETS), strict=False)
     },
     "drawn as a whole": (ENV_ID, scenario("coding-agents-0.9").at_scale(4).model_copy(update={"episode": CUT})),
-    "stopping and pairs": (ENV_ID, config_of("preemption, step", "pairs")),
+    "in steps and pairs": (ENV_ID, config_of("step, shortest", "pairs")),
 }

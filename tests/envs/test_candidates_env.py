@@ -51,7 +51,7 @@ def test_the_mask_holds_the_answers_that_do_something(name: str) -> None:
         state, mask = env.get_state()["engine"], observation["action_mask"].astype(bool)
         outcomes = [outcome_of(copied, state, action) for action in range(len(mask))]
         seen |= set(outcomes)
-        does = {"started", "preempted", "passed"} | ({"waits"} if waiting_is_something else set())
+        does = {"started", "passed"} | ({"waits"} if waiting_is_something else set())
         expected = np.isin(outcomes, list(does))
         if expected[: k * n].any():
             np.testing.assert_array_equal(mask, expected)
@@ -66,12 +66,10 @@ def test_the_mask_holds_the_answers_that_do_something(name: str) -> None:
             observation, _ = env.reset()
     assert seen >= {"started", "passed", "no_fit"}
     assert ("waits" in seen) == (config.decision.on_busy == "reserve")
-    assert ("preempted" in seen) == (config.decision.preemption != "none")
 
 
-@pytest.mark.parametrize("name", ["reserve, open", "preemption"])
-def test_what_stands_for_no_answer_counts_as_a_pass(name: str) -> None:
-    config = config_of(name, changes=False)
+def test_what_stands_for_no_answer_counts_as_a_pass() -> None:
+    config = config_of("reserve, open", changes=False)
     k, n = config.decision.offered, config.cluster.num_rows
     env, other = CandidatesEnv(config), CandidatesEnv(config)
     env.reset(seed=6)
@@ -80,9 +78,7 @@ def test_what_stands_for_no_answer_counts_as_a_pass(name: str) -> None:
         state, engine = env.get_state(), env._engine
         nothing = [a for a in range(env.action_space.n) if not engine.answerable(np.array([a]))[0]]
         offered = len(engine.offers())
-        idle = [k * n + 1 + place for place in np.flatnonzero(~engine.preemptible[0])]
-        absent = list(range(offered * n, k * n))
-        assert nothing == absent + (idle if config.decision.preemption != "none" else [])
+        assert nothing == list(range(offered * n, k * n))
         passed = env.step(k * n)
         for action in nothing[:: max(1, len(nothing) // 4)]:
             other.set_state(state)

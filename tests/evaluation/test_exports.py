@@ -45,7 +45,7 @@ WORKLOAD = {
 }
 ATTEMPTS = [  # workflow, task, server, tier, arrival, ready, start, finish, outcome, transfer, work
     (0, 0, 0, "fast", 0.5, 0.5, 0.5, 2.5, "finished", 0.0, 4.0),
-    (0, 1, 2, "slow_one", 0.5, 2.5, 2.5, 3.25, "preempted", 0.25, 0.5),
+    (0, 1, 2, "slow_one", 0.5, 2.5, 2.5, 3.25, "failed", 0.25, 0.5),
     (0, 1, 0, "fast", 0.5, 3.25, 3.5, 4.25, "finished", 0.0, 1.5),
     (1, 0, 0, "fast", 2.0, 2.0, 4.0, 5.0, "failed", 0.0, 2.0),
     (0, 2, 0, "fast", 0.5, 5.25, 5.25, np.nan, "running", 0.5, np.nan),
@@ -76,7 +76,7 @@ def test_trace_of_the_instance() -> None:
     ]
     assert [(e["ts"], e["dur"], e["pid"], e["tid"], e["name"]) for e in events if e["ph"] == "X"] == [
         (500_000, 2_000_000, 2, 2, "workflow 0, task 0"),
-        (2_500_000, 750_000, 3, 6, "workflow 0, task 1 (preempted)"),
+        (2_500_000, 750_000, 3, 6, "workflow 0, task 1 (failed)"),
         (2_500_000, 250_000, 3, 6, "transfer"),
         (2_750_000, 500_000, 3, 6, "execution"),
         (3_500_000, 750_000, 2, 2, "workflow 0, task 1"),
@@ -100,7 +100,7 @@ def test_trace_of_the_instance() -> None:
         (500_000, "workflow 0"),
         (2_000_000, "workflow 1"),
     ]
-    # Workflow 1 waits from 2.0 to 4.0 and, failed, from 5.0 on; task 1, preempted, from 3.25 to 3.5.
+    # Workflow 1 waits from 2.0 to 4.0 and, failed, from 5.0 on; task 1, failed, from 3.25 to 3.5.
     assert [(e["ts"], e["args"]["tasks"]) for e in events if e["ph"] == "C"] == [
         (2_000_000, 1),
         (3_250_000, 2),
@@ -108,11 +108,11 @@ def test_trace_of_the_instance() -> None:
         (4_000_000, 0),
         (5_000_000, 1),
     ]
-    preempted = next(e for e in events if e.get("cat") == "preempted")
-    assert preempted["args"] == {
+    failed = next(e for e in events if e.get("cat") == "failed")
+    assert failed["args"] == {
         "workflow": 0,
         "task": 1,
-        "outcome": "preempted",
+        "outcome": "failed",
         "arrival_s": 0.5,
         "ready_s": 2.5,
         "transfer_s": 0.25,
@@ -123,7 +123,7 @@ def test_trace_of_the_instance() -> None:
 
 # ---------------------------------------------------------------------- played episodes
 
-EVERYTHING = {  # servers of several tasks, transfers, delays, failures: each outcome of an attempt but a preemption
+EVERYTHING = {  # servers of several tasks, transfers, delays, failures: each outcome of an attempt
     "cluster": {
         "tiers": [
             {"name": "small", "count": 3, "compute_gflops": 1.0, "memory_gb": 16.0},

@@ -233,7 +233,6 @@ def test_the_simulator_beside_it_plays_the_same_workload() -> None:
         ("information", {"workflows": "revealed"}),
         ("information", {"estimate_error": 0.5}),
         ("information", {"straggler_share": 0.05}),
-        ("decision", {"preemption": "restart"}),
         ("cluster", {"changes": {"failures_per_1000_h": 1.0}}),
     ],
 )

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from reference.simulator import STOP, ReferenceSimulator
+from reference.simulator import ReferenceSimulator
 from rllib_scale.simulator.engine import Engine
 
 
@@ -17,9 +17,6 @@ def random_answer(rng: np.random.Generator, engine: Engine, b: int = 0) -> int:
         return int(rng.choice(opened))
     rows = engine.config.cluster.num_rows
     passes = engine.candidates * rows
-    running = np.flatnonzero(engine.preemptible[b])
-    if len(running) and engine.config.decision.preemption != "none" and rng.random() < 0.2:
-        return passes + 1 + int(rng.choice(running))
     named = len(engine.offers(b)) * rows
     return passes if rng.random() < 0.2 or not named else int(rng.integers(named))
 
@@ -29,16 +26,13 @@ class RandomActions:
 
     def __init__(self, rng: np.random.Generator):
         self.rng = rng
-        self.shares = rng.dirichlet([3.0, 1.0, 0.3, 0.4, 0.4])
+        self.shares = rng.dirichlet([3.0, 1.0, 0.3, 0.4])
 
     def kinds(self, simulator: ReferenceSimulator) -> list[np.ndarray]:
-        """Flat actions that start a task, name a server that is taken, or one that is closed; pass; stop."""
+        """Flat actions that start a task, name a server that is taken, or one that is closed; pass."""
         fit = simulator.fit()[: len(simulator.offered)].ravel()
         passes = simulator.config.decision.offered * len(simulator.servers)
-        stops = [passes + 1 + p for p, attempt in enumerate(simulator.places()) if attempt is not None]
-        if simulator.config.decision.preemption == "none":
-            stops = []
-        return [*(np.flatnonzero(fit == value) for value in (2, 1, 0)), np.array([passes]), np.array(stops, dtype=int)]
+        return [*(np.flatnonzero(fit == value) for value in (2, 1, 0)), np.array([passes])]
 
     def __call__(self, simulator: ReferenceSimulator) -> int:
         kinds = self.kinds(simulator)
@@ -67,17 +61,11 @@ class RandomDispatch:
         self.given = []
         answered = set()
         for _ in range(int(self.rng.integers(0, 2 + 2 * len(simulator.ready)))):
-            answer = self._stop(simulator) if self.rng.random() < 0.15 else self._named(simulator, answered)
+            answer = self._named(simulator, answered)
             if answer is not None:
-                (answered.discard if answer[2] == STOP else answered.add)(answer[:2])
+                answered.add(answer[:2])
                 self.given.append(answer)
                 yield answer
-
-    def _stop(self, simulator: ReferenceSimulator) -> tuple[int, int, int] | None:
-        if simulator.config.decision.preemption == "none" or not simulator.running:
-            return None
-        task = simulator.running[self.rng.integers(len(simulator.running))].task
-        return task.workflow.index, task.index, STOP
 
     def _named(self, simulator: ReferenceSimulator, answered: set[tuple[int, int]]) -> tuple[int, int, int] | None:
         """A task that has not been answered for, on an open server or one to wait for."""

@@ -125,7 +125,6 @@ def random_mode_config(rng: np.random.Generator, grid: bool = False) -> EnvConfi
         ties=pick(rng, "first-ready", "first-arrival"),
         candidates=int(rng.integers(1, 6)),
         open_by=pick(rng, *ORDERS),
-        preemption=pick(rng, "none", "none", "restart", "resume"),
     )
     communication = CommunicationConfig(
         mode=pick(rng, "reward", "transfer"),

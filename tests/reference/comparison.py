@@ -110,7 +110,6 @@ def assert_same_state(engine: Engine, sim: ReferenceSimulator, candidates: bool 
     if candidates:
         assert list(map(tuple, engine.offers(0))) == sim.offers()
         assert engine.fit[0].tolist() == sim.fit().tolist()
-    assert engine.preemptible[0].tolist() == [attempt is not None for attempt in sim.places()]
     np.testing.assert_allclose(engine.available(0), sim.available(), err_msg="available", **EXACT)
     np.testing.assert_allclose(engine.observation[0], sim.observation(), err_msg="observation", **FLOAT32)
 
@@ -142,7 +141,7 @@ def assert_same_snapshot(engine: Engine, sim: ReferenceSimulator) -> None:
     waiting, whole = sim.waiting(), sim.config.information.workflows == "whole"
     assert now.ready[["workflow", "task"]].tolist() == [(t.workflow.index, t.index) for t in waiting]
     for name, column in {
-        "compute_gflop": [t.left_gflop * t.factor for t in waiting],
+        "compute_gflop": [t.compute_gflop * t.factor for t in waiting],
         "memory_gb": [t.memory_gb for t in waiting],
         "output_gb": [t.output_gb for t in waiting],
         "arrival_s": [t.workflow.arrival_s for t in waiting],

@@ -24,12 +24,10 @@ class Task:
     predecessors: list[Task] = field(default_factory=list)
     needs_gb: dict[Task, float] = field(default_factory=dict)  # of each predecessor
     successors: list[Task] = field(default_factory=list)
-    left_gflop: float = 0.0  # true demand that is still to be done
     ready_s: float | None = None
     completed: bool = False
     ended_s: float | None = None  # of a task without work
     attempts: list[Attempt] = field(default_factory=list)
-    kept_s: float = 0.0  # executed by earlier attempts, and resumed from
 
     @cached_property
     def hop(self) -> int:
@@ -97,7 +95,6 @@ class Attempt:
     start_s: float
     transfer_s: float  # of the time on the server, so 0 where a transfer takes none
     execution_s: float
-    left_gflop: float  # of the task, when it started
     expected_s: float  # when schedulers expect the end
     outcome: str = "running"
     end_s: float | None = None
@@ -114,7 +111,8 @@ class Attempt:
     def done_gflop(self, now: float) -> float:
         """True demand executed until now, before its end."""
         executed = max(0.0, now - self.start_s - self.transfer_s)
-        return min(self.left_gflop, executed * self.left_gflop / self.execution_s) if self.execution_s else 0.0
+        demand = self.task.compute_gflop
+        return min(demand, executed * demand / self.execution_s) if self.execution_s else 0.0
 
     def busy_seconds(self, until: float) -> float:
         """Of all places that it takes."""
@@ -125,7 +123,7 @@ class Attempt:
         """True demand executed until its end."""
         if self.end_s is None:
             return None
-        return self.left_gflop if self.outcome == "finished" else self.done_gflop(self.end_s)
+        return self.task.compute_gflop if self.outcome == "finished" else self.done_gflop(self.end_s)
 
 
 def has_room(space_gb: float, memory_gb: float) -> bool:
@@ -208,7 +206,7 @@ class Server:
     def reserve(self, task: Task) -> None:
         """Let a task wait for it: as if all its places worked on that task, beside at least those that run now."""
         others = min(self.in_use, len(self.places) - task.places)
-        execution = self.execution_s(task.left_gflop * task.factor, others)
+        execution = self.execution_s(task.compute_gflop * task.factor, others)
         self.reserved_s.append(execution * task.places / len(self.places))
 
     def free_s(self, now: float) -> float:
@@ -250,7 +248,6 @@ def build_workflows(workload: Workload, factors: Sequence[float], slowdowns: Seq
             needs = (float(column[k]) for column in columns)
             task = Task(workflow, index, *needs, labels, int(workload.places[k]), float(factors[k]))
             task.compute_gflop, task.factor = task.compute_gflop * slowdowns[k], task.factor / slowdowns[k]
-            task.left_gflop = task.compute_gflop
             workflow.tasks.append(task)
         for edge in range(int(workload.edge_offsets[w]), int(workload.edge_offsets[w + 1])):
             before, after = (workflow.tasks[k] for k in workload.edges[edge])

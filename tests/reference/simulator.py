@@ -17,8 +17,7 @@ from reference.parts import Attempt, Server, Task, build_servers, build_workflow
 from rllib_scale.config import EnvConfig
 from rllib_scale.workloads.model import Workload
 
-OUTCOMES = ("started", "waits", "busy", "no_fit", "passed", "preempted")
-STOP = -2  # in place of a server: the task that runs is stopped
+OUTCOMES = ("started", "waits", "busy", "no_fit", "passed")
 END, RELEASE, ARRIVAL, CHANGE = range(4)  # the order of events at one moment
 
 
@@ -110,7 +109,7 @@ class ReferenceSimulator:
         decision = self.config.decision
         order, ties = decision.level1, decision.ties
         whole = self.config.information.workflows == "whole"
-        compute = task.left_gflop * task.factor
+        compute = task.compute_gflop * task.factor
         key = 0.0
         if order == "longest-hop":
             key = task.hop if whole else 0
@@ -141,14 +140,11 @@ class ReferenceSimulator:
         self.reward = self.elapsed = 0.0
         if self.done:
             return
-        subject, server = self._parse(action)
+        answered = self._parse(action)
         clock, task_seconds = self.clock, self._task_seconds
         self.decisions += 1
-        if isinstance(subject, Task):
-            paper_reward = self._answer(subject, server)
-        elif isinstance(subject, Attempt):
-            self._stop(subject)
-            self.outcome, paper_reward = "preempted", 0.0
+        if answered:
+            paper_reward = self._answer(*answered)
         else:
             self._left_out.update(self.offered)
             self.outcome, paper_reward = "passed", 0.0
@@ -156,23 +152,17 @@ class ReferenceSimulator:
         self._go_on()
         self._account(clock, task_seconds, paper_reward)
 
-    def _parse(self, action: int) -> tuple[Task | Attempt | None, Server | None]:
-        """The candidate and the server it goes to; or the attempt to stop; or neither, a pass."""
-        n, places = len(self.servers), self.places()
-        stops = len(places) if self.config.decision.preemption != "none" else 0
+    def _parse(self, action: int) -> tuple[Task, Server] | None:
+        """The candidate and the server it goes to; None: a pass."""
+        n = len(self.servers)
         passes = self.config.decision.offered * n
-        if not 0 <= action <= passes + stops:
+        if not 0 <= action <= passes:
             raise ValueError(f"no action {action}")
         if action < passes:
             if action // n >= len(self.offered):
                 raise ValueError(f"action {action} answers for a candidate that is not offered")
             return self.offered[action // n], self.servers[action % n]
-        if action == passes:
-            return None, None
-        place = action - passes - 1
-        if places[place] is None:
-            raise ValueError(f"action {action} stops place {place}, which runs nothing")
-        return places[place], None
+        return None
 
     def _answer(self, task: Task, server: Server) -> float:
         """Answer (task, server); sets the outcome and returns the paper's reward."""
@@ -193,7 +183,7 @@ class ReferenceSimulator:
         return self.config.reward.invalid_reward
 
     def dispatch(self, answers: Iterable[tuple[int, int, int]]) -> None:
-        """Answer for these (workflow, task, server), or stop the task of (workflow, task, STOP), and close the round.
+        """Answer for these (workflow, task, server), and close the round.
 
         Each answer is asked for when those before it have been played. Then time
         passes to the next event after which a task waits, whatever the mask.
@@ -208,12 +198,8 @@ class ReferenceSimulator:
                 break
             self.decisions += 1
             task = self.workflows[workflow].tasks[index]
-            if server == STOP:
-                self._stop(task.attempts[-1])
-                self.outcome = "preempted"
-            else:
-                paper_reward += self._answer(task, self.servers[server])
-            if self.outcome not in ("started", "waits", "preempted"):
+            paper_reward += self._answer(task, self.servers[server])
+            if self.outcome not in ("started", "waits"):
                 raise ValueError(f"refused: {self.outcome}")
             self.counts[self.outcome] += 1
         if self.decisions < self._limit:
@@ -251,10 +237,10 @@ class ReferenceSimulator:
         """Start the task on the lowest free place of the server; returns the paper's reward of that."""
         transfer, others = self.transfer_s(task, server), server.in_use
         moved = transfer if self.config.communication.mode == "transfer" else 0.0
-        execution = server.execution_s(task.left_gflop, others)
-        expected = self.clock + (moved + server.execution_s(task.left_gflop * task.factor, others))
+        execution = server.execution_s(task.compute_gflop, others)
+        expected = self.clock + (moved + server.execution_s(task.compute_gflop * task.factor, others))
         place = server.places.index(None)
-        attempt = Attempt(task, server, place, task.ready_s, self.clock, moved, execution, task.left_gflop, expected)
+        attempt = Attempt(task, server, place, task.ready_s, self.clock, moved, execution, expected)
         server.places[place] = attempt
         for history in (server.history, task.attempts, self.attempts):
             history.append(attempt)
@@ -271,26 +257,9 @@ class ReferenceSimulator:
             - weights.energy_weight * energy / weights.energy_scale_j
         )
 
-    def _stop(self, attempt: Attempt) -> None:
-        """Stop what runs; it waits again from now on."""
-        if attempt.outcome != "running":
-            raise ValueError("there is nothing to stop")
-        task, busy = attempt.task, attempt.busy_seconds(self.clock)
-        if self.config.decision.preemption == "restart":
-            self.lost_s += busy
-        else:
-            moving = min(busy, attempt.transfer_s * task.places)
-            self.lost_s += moving
-            task.kept_s += busy - moving
-            task.left_gflop -= attempt.done_gflop(self.clock)
-        self._end_attempt(attempt, "preempted")
-        self._left_out.discard(task)
-        self._wait(task)
-
     def _fail(self, attempt: Attempt) -> None:
         task = attempt.task
-        self.lost_s += attempt.busy_seconds(self.clock) + task.kept_s
-        task.kept_s, task.left_gflop = 0.0, task.compute_gflop
+        self.lost_s += attempt.busy_seconds(self.clock)
         self._end_attempt(attempt, "failed")
         self._wait(task)
 
@@ -351,7 +320,7 @@ class ReferenceSimulator:
                 continue
             self.offered.append(task)
         usable = any(server.idle and not server.reserved for server in self.servers)
-        return bool(self.offered) and (usable or self.config.decision.preemption != "none")
+        return bool(self.offered) and usable
 
     def _end_round(self, keep_going: bool) -> None:
         """Forget the round; where nothing would ever happen again and `keep_going`, start the first task that can."""
@@ -375,8 +344,7 @@ class ReferenceSimulator:
 
     def _wanted_in_rounds(self) -> bool:
         """Whether a round of `on_busy: reserve` begins now with something to decide."""
-        stoppable = self.config.decision.preemption != "none" and self.running
-        if not self.ready or not (stoppable or any(server.idle for server in self.servers)):
+        if not self.ready or not any(server.idle for server in self.servers):
             return False
         return self._round_goes_on()
 
@@ -488,7 +456,7 @@ class ReferenceSimulator:
         for each in self.offered:
             workflow = each.workflow
             values += [
-                each.left_gflop * each.factor / scales.task_compute_max_gflop,
+                each.compute_gflop * each.factor / scales.task_compute_max_gflop,
                 each.memory_gb / scales.memory_max_gb,
                 (len(each.successors) if whole else 0) / 5,
                 workflow.num_completed / (len(workflow.tasks) if whole else workflow.num_revealed),

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from rllib_scale.config import EnvConfig
-from rllib_scale.observation.answers import PASS, STOP, Answer
+from rllib_scale.observation.answers import PASS, Answer
 from rllib_scale.simulator.backend import SimulatedBackend
 from rllib_scale.simulator.engine import Engine
 from rllib_scale.workloads.model import Workload
@@ -16,8 +16,8 @@ TIERS = (tier("slow", memory=8), tier("fast", compute=4, memory=16))
 WORK = workload(workflow(1, task(8, 4), task(4, 4), task(4, 12)))
 
 
-def backend(on_busy: str = "reserve", preemption: str = "none", given: Workload = WORK) -> SimulatedBackend:
-    decision = {"on_busy": on_busy, "preemption": preemption}
+def backend(on_busy: str = "reserve", given: Workload = WORK) -> SimulatedBackend:
+    decision = {"on_busy": on_busy}
     return SimulatedBackend(problem(*TIERS, decision=decision, horizon_s=100), workload=given)
 
 
@@ -86,23 +86,6 @@ def test_a_busy_server_is_refused_and_changes_nothing_without_reservations() -> 
     before = cluster.engine.get_state()["env"].tobytes()
     assert cluster.apply(Answer(0, 2, 1)) == "busy"
     assert cluster.engine.get_state()["env"].tobytes() == before
-
-
-def test_a_running_task_is_stopped_and_goes_on() -> None:
-    cluster = backend(preemption="resume")
-    assert cluster.wait() is not None
-    assert cluster.apply(Answer(0, 0, 0)) == "started"  # 8 s on the slow one
-    assert cluster.apply(Answer(0, 2, 1)) == "started"  # until 2 s
-    moment = cluster.wait()
-    assert moment is not None
-    assert moment.clock_s == 2.0
-    assert moment.running[["workflow", "task", "server"]].tolist() == [(0, 0, 0)]
-    assert cluster.apply(Answer(0, 0, STOP)) == "preempted"
-    left = cluster.engine.snapshot().ready
-    assert left[left["task"] == 0]["compute_gflop"].tolist() == [7.0]
-    assert cluster.apply(Answer(0, 0, 1)) == "started"
-    with pytest.raises(ValueError, match="workflow 0, task 1"):
-        cluster.apply(Answer(0, 1, STOP))  # it waits
 
 
 @pytest.mark.parametrize("b", [-1, 2, 2**40])

@@ -9,7 +9,6 @@ from reference.changes import change_events
 from reference.factors import estimate_factors, straggler_factors
 from rllib_scale.config import ClusterConfig, EnvConfig
 from rllib_scale.config.cluster import ChangesConfig
-from rllib_scale.observation.answers import STOP
 from simulator.literal import attempts, play, problem, task, tier, workflow, workload
 
 AWAY = math.inf
@@ -314,76 +313,6 @@ def test_random_timelines_have_their_order_and_their_means():
     assert np.mean(away["drain"]) == pytest.approx(3, rel=0.15)
 
 
-# ------------------------------------------------------------------- preemption
-
-
-@pytest.mark.parametrize(
-    ("preemption", "end", "lost", "work"), [("restart", 6.0, 1.0, [1, 1, 4]), ("resume", 5.0, 0.0, [1, 1, 3])]
-)
-def test_a_stopped_task_starts_anew_or_goes_on(simulator, preemption, end, lost, work):
-    # A (4 GFLOP) runs from 0; B (1) arrives at 1 and is the shortest task. A is stopped, B runs to 2, then A again.
-    decision = {"order": "shortest-task", "preemption": preemption}
-    given = workload(workflow(0, task(4)), workflow(1, task(1)))
-    sim = simulator(problem(tier(), decision=decision), given)
-    assert play(sim, 0, 2) == [(1, "started"), (1, "preempted")]  # N = K = 1: 0 starts, 1 passes, 2 stops place 0
-    assert (sim.reward, sim.elapsed) == (0, 0)
-    assert sim.offers() == [(1, 0)]
-    assert play(sim, 0) == [(1, "started")]  # and A is offered
-    assert sim.offers() == [(0, 0)]
-    left = 4 if preemption == "restart" else 3
-    assert sim.observation()[0] == pytest.approx(left / 8)
-    assert play(sim, 1) == [(2, "passed")]  # on to the next event
-    assert play(sim, 0) == [(end, "started")]
-    ends = [(0, 0, 0, 0, 0, 1, "preempted"), (1, 0, 0, 1, 1, 2, "finished"), (0, 0, 0, 1, 2, end, "finished")]
-    assert attempts(sim) == ends
-    assert [row[10] for row in sim.schedule()] == work
-    metrics = sim.metrics()
-    assert (metrics["preempted_attempts"], metrics["lost_s"], metrics["decisions"]) == (1, lost, 5)
-
-
-def test_a_resumed_task_pays_its_transfer_again_and_loses_all_where_its_server_fails(simulator):
-    # A (1 GFLOP, 2 GB out) on server 0 to 1. B (4 GFLOP) on server 1 at 1: a second of transfer, a second of execution
-    # until C arrives at 3 and B is stopped: the transfer is lost, 3 GFLOP are left. B again there from 3: transfer
-    # to 4, 2 s until the server fails at 6: all of B's 1 + 1 + 1 + 2 s are lost, 4 GFLOP are left. On server 0 to 10.
-    decision = {"preemption": "resume", "order": "first-arrival"}
-    changes = [{"time_s": 6, "event": "fail", "servers": [1]}]
-    given = workload(workflow(0, task(1, output=2), task(4), edges=[(0, 1)]), workflow(3, task(1)))
-    config = problem(tier(count=2), decision=decision, communication={"mode": "transfer"}, changes=changes)
-    sim = simulator(config, given)
-    stop_place_1 = 2 + 1 + 1
-    assert play(sim, 0, 1, stop_place_1) == [(1, "started"), (3, "started"), (3, "preempted")]
-    assert sim.metrics()["lost_s"] == 1
-    assert play(sim, 1, 0) == [(3, "started"), (6, "started")]
-    assert sim.metrics()["lost_s"] == 5
-    assert play(sim, 0) == [(10, "started")]
-    assert [row[8:] for row in sim.schedule()] == [
-        ("finished", 0, 1),
-        ("preempted", 1, 1),
-        ("failed", 1, 2),
-        ("finished", 0, 1),  # C
-        ("finished", 0, 4),
-    ]
-
-
-def test_the_task_of_one_place_is_stopped_and_the_next_takes_the_lowest_free_place(simulator):
-    # Place 0 is server 0's, places 1 and 2 are server 1's. N = 2, K = 1: 2 passes, 3, 4 and 5 stop places 0, 1 and 2.
-    # A and B start on places 1 and 2; C, at 1, is shorter than what is left of them.
-    decision = {"order": "shortest-task", "preemption": "resume"}
-    given = workload(workflow(0, task(4), task(4)), workflow(1, task(1)))
-    sim = simulator(problem(tier(), tier("two", max_concurrent=2), decision=decision), given)
-    assert play(sim, 1, 1) == [(0, "started"), (1, "started")]
-    with pytest.raises(ValueError, match="3"):
-        sim.step(3)  # place 0 runs nothing
-    assert play(sim, 4) == [(1, "preempted")]  # A
-    assert (sim.offers(), sim.fit().tolist()) == ([(1, 0)], [[2, 2]])
-    assert play(sim, 1) == [(1, "started")]  # C on place 1
-    assert (sim.offers(), sim.fit().tolist()) == ([(0, 0)], [[2, 1]])
-    assert play(sim, 5) == [(1, "preempted")]  # B
-    assert [row[8] for row in sim.schedule()] == ["preempted", "preempted", "running"]
-    assert play(sim, 1, 0) == [(1, "started"), (4, "started")]  # A on place 2 for 3 s, B on server 0 likewise
-    assert [(row[0], row[1], row[2], row[5]) for row in attempts(sim)[2:]] == [(1, 0, 1, 2), (0, 0, 1, 4), (0, 1, 0, 4)]
-
-
 # ------------------------------------------------------------------- rounds
 
 
@@ -461,19 +390,6 @@ def test_open_candidates_are_refilled_in_order(simulator):
     assert sim.offers() == [(0, 2), (0, 3)]
 
 
-def test_a_task_stopped_in_a_round_is_offered_in_it(simulator):
-    # A and B on two servers; A is stopped and, first in order, offered before C, which was passed.
-    decision = RESERVE | {"preemption": "restart"}
-    sim = simulator(problem(tier(count=2), decision=decision), workload(workflow(0, task(2), task(2), task(2))))
-    assert play(sim, 0, 1) == [(0, "started"), (0, "started")]
-    assert sim.offers() == [(0, 2)]  # a running task could be stopped: the round goes on
-    assert play(sim, 3) == [(0, "preempted")]  # N = 2: 2 passes, 3 stops place 0
-    assert sim.offers() == [(0, 0)]
-    assert play(sim, 2) == [(0, "passed")]
-    assert sim.offers() == [(0, 2)]
-    assert play(sim, 0) == [(2, "started")]
-
-
 # ------------------------------------------------------------------- progress, passes, the end
 
 
@@ -496,42 +412,33 @@ def test_where_nothing_would_happen_any_more_the_first_task_starts(simulator, on
     assert sim.done
 
 
-@pytest.mark.parametrize("preemption", ["restart", "none"])
-def test_answers_that_cannot_be_are_refused_and_change_nothing(simulator, preemption):
-    # K = 2, N = 1, one task is offered: 0 starts it, 1 is for a second candidate, 2 passes, 3 stops place 0, where
-    # nothing runs.
-    decision = {"order": "open", "candidates": 2, "preemption": preemption}
+def test_answers_that_cannot_be_are_refused_and_change_nothing(simulator):
+    # K = 2, N = 1, one task is offered: 0 starts it, 1 is for a second candidate, 2 passes.
+    decision = {"order": "open", "candidates": 2}
     sim = simulator(problem(tier(), decision=decision), workload(workflow(1, task(2)), workflow(2, task(1))))
     for action in (1, 3, 4, 99, -1):
         with pytest.raises(ValueError, match=r"\d"):  # it names the answer
             sim.step(action)
         assert (sim.clock, sim.metrics()["decisions"], sim.offers()) == (1, 0, [(0, 0)])
     assert play(sim, 0) == [(2, "started")]
-    if preemption == "none":  # where it is off, nothing is stopped
-        with pytest.raises(ValueError, match=r"\d"):
-            sim.step(3)
 
 
 # ------------------------------------------------------------------- dispatchers
 
 
-def test_a_dispatcher_stops_starts_and_reserves_in_one_go(simulator):
-    # A on server 0 at 0. B and C arrive at 1: A is stopped, B starts there, A waits for it, C starts on server 1.
-    # Time runs to 2, where B ends and A waits.
-    decision = RESERVE | {"preemption": "resume"}
-    given = workload(workflow(0, task(4)), workflow(1, task(1)), workflow(1, task(5)))
-    sim = simulator(problem(tier(count=2), decision=decision), given)
-    sim.dispatch([(0, 0, 0)])
-    assert sim.clock == 1
-    sim.dispatch([(0, 0, STOP), (1, 0, 0), (0, 0, 0), (2, 0, 1)])
+def test_a_dispatcher_starts_and_reserves_in_one_go(simulator):
+    # A (4 GFLOP), B (1) and C (5) arrive at 1: B starts on server 0, A waits for it, C starts on server 1. Time runs to
+    # 2, where B ends and A waits; A runs from 2 to 6, C from 1 to 6.
+    given = workload(workflow(1, task(4)), workflow(1, task(1)), workflow(1, task(5)))
+    sim = simulator(problem(tier(count=2), decision=RESERVE), given)
+    sim.dispatch([(1, 0, 0), (0, 0, 0), (2, 0, 1)])
     assert (sim.clock, sim.elapsed) == (2, 1)
     assert sim.available().tolist() == [2, 6]
     sim.dispatch([(0, 0, 0)])
     assert sim.done
     metrics = sim.metrics()
-    assert (metrics["decisions"], metrics["waits"], metrics["preempted_attempts"]) == (6, 1, 1)
-    assert [row[5] for row in attempts(sim)] == [1, 2, 6, 5]
-    # A again from 2 with 3 GFLOP left, to 5; C from 1 to 6.
+    assert (metrics["decisions"], metrics["waits"]) == (4, 1)
+    assert [row[5] for row in attempts(sim)] == [2, 6, 6]
 
 
 # ------------------------------------------------------------------- information

@@ -74,7 +74,7 @@ def random_problem(rng: np.random.Generator) -> tuple[EnvConfig, Workload]:
         env, content = labelled(env, content, int(rng.integers(1000)))
     workload = Workload.from_dict(content, "random")
     env = set_fields(env, "episode", max_decisions=None, idle_advance="event", horizon_s=1e6)
-    env = set_fields(env, "decision", preemption="none", on_busy="reserve")
+    env = set_fields(env, "decision", on_busy="reserve")
     env = set_fields(env, "information", estimate_error=0.0, straggler_share=0.0, workflows="whole")
     fails = [{"time_s": 2.5, "event": "fail", "servers": [0]}, {"time_s": 6.25, "event": "join", "servers": [0]}]
     return set_fields(env, "cluster", changes={"schedule": fails}), workload

@@ -92,7 +92,6 @@ def check_places_and_memory(config, workload, schedule):
     memory = np.array([workload.memory_gb[flat(workload, row)] for row in schedule])
     end = np.where(np.isnan(schedule["finish_s"]), np.inf, schedule["finish_s"])
     for moment in schedule["start_s"]:
-        # An attempt that was stopped at the moment of its start shares the moment with the next one.
         running = (schedule["start_s"] <= moment) & (end > moment)
         on = schedule["server"][running]
         assert (np.bincount(on, minlength=len(servers)) <= [tier.max_concurrent for tier in servers]).all()
@@ -100,7 +99,7 @@ def check_places_and_memory(config, workload, schedule):
 
 
 def check_precedence_and_delays(workload, schedule):
-    """A task is ready when released, or when the attempt before was lost or stopped."""
+    """A task is ready when released, or when the attempt before was lost."""
     ended = {(int(r["workflow"]), int(r["task"])): r["finish_s"] for r in schedule if r["outcome"] == "finished"}
     before = {}
     for row in schedule:
@@ -118,7 +117,7 @@ def check_work(config, workload, schedule, seed):
     """The attempts of a task do its work once, each in the time that it takes on its server."""
     tiers = {tier.name: tier for tier in config.cluster.tiers}
     demand = workload.compute_gflop * straggler_factors(config, seed, 0, workload)
-    kept, last = collections.Counter(), {}
+    last = {}
     for row in schedule:
         task, tier = flat(workload, row), tiers[row["tier"]]
         assert last.get(task) not in ("finished", "running")  # nothing runs twice, nothing after its end
@@ -127,11 +126,9 @@ def check_work(config, workload, schedule, seed):
             assert row["transfer_s"] == 0
         if row["outcome"] == "running":
             continue
-        lost = row["outcome"] == "failed" or (row["outcome"] == "preempted" and config.decision.preemption == "restart")
-        kept[task] = 0 if lost else kept[task] + row["work_gflop"]
         assert 0 <= row["work_gflop"] <= demand[task] * (1 + 1e-9)
         if row["outcome"] == "finished":
-            assert kept[task] == pytest.approx(demand[task], rel=1e-9)
+            assert row["work_gflop"] == pytest.approx(demand[task], rel=1e-9)
             alone = row["work_gflop"] / tier.compute_gflops
             most = alone * (1 + tier.slowdown * (tier.max_concurrent - 1))
             assert alone - 1e-9 <= row["finish_s"] - row["start_s"] - row["transfer_s"] <= most + 1e-9
@@ -165,8 +162,7 @@ def test_the_metrics_follow_from_workload_answers_and_schedule(config, seed, ans
 
     busy = np.where(np.isnan(schedule["finish_s"]), clock, schedule["finish_s"]) - schedule["start_s"]
     assert -1e-9 <= metrics["lost_s"] <= busy.sum() + 1e-9
-    if config.decision.preemption != "resume":
-        assert metrics["lost_s"] == pytest.approx(busy[np.isin(schedule["outcome"], ["failed", "preempted"])].sum())
+    assert metrics["lost_s"] == pytest.approx(busy[schedule["outcome"] == "failed"].sum())
     assert 0 <= metrics["utilisation"] <= 1 + 1e-9
     if config.cluster.changes.none and clock:
         assert metrics["utilisation"] == pytest.approx(busy.sum() / (config.cluster.num_places * clock))
@@ -175,9 +171,7 @@ def test_the_metrics_follow_from_workload_answers_and_schedule(config, seed, ans
         idle = sum(tier.idle_power_w for tier in servers) * clock
         assert metrics["energy_j"] == pytest.approx(idle + (of_a_place[schedule["server"]] * busy).sum())
 
-    for name in ("failed", "preempted"):
-        assert metrics[f"{name}_attempts"] == (schedule["outcome"] == name).sum()
-    assert metrics["preempted_attempts"] == outcomes["preempted"]
+    assert metrics["failed_attempts"] == (schedule["outcome"] == "failed").sum()
     assert (metrics["waits"], metrics["passed"]) == (outcomes["waits"], outcomes["passed"])
     assert metrics["invalid_no_fit"] == outcomes["no_fit"]
     assert metrics["invalid_busy_avoidable"] + metrics["invalid_busy_unavoidable"] == outcomes["busy"]

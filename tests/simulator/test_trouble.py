@@ -36,13 +36,12 @@ def test_an_episode_is_played_as_by_the_reference(name: str) -> None:
     env, episode = toy(name)
     engine, sim = begin(env, 1, episode, None)
     actions = RandomActions(np.random.default_rng(1))
-    actions.shares = np.array([0.93, 0.01, 0.01, 0.02, 0.03])
+    actions.shares = np.array([0.96, 0.01, 0.01, 0.02])
     play_both(engine, sim, actions, STEPS)
     assert sim.done
     if name in CHANGING:
         assert sim.handled["join"] > 0
         assert sim.handled["fail"] + sim.handled["drain"] > 0
-    assert (sim.counts["preempted"] > 0) == (name == "preemption")
 
 
 @pytest.mark.parametrize("name", TROUBLE)

@@ -34,8 +34,6 @@ class ReplicaEngine:
     and of the features holds the call. `play` lets a rule of fleets decide in compiled code to the end.
     """
 
-    preemptible = np.zeros((0, 0), dtype=bool)
-
     def __init__(self, config: EnvConfig, num_envs: int = 1) -> None:
         self.config, self.num_envs, self.num_rows = config, num_envs, config.cluster.num_rows
         self.features, self.candidates = REPLICAS, 1
@@ -62,7 +60,7 @@ class ReplicaEngine:
     @property
     def mask(self) -> np.ndarray:
         """(B, N + 2) bool: the answers that do something; see `action_mask`."""
-        return action_mask(self.config, self.fit, self.preemptible)
+        return action_mask(self.config, self.fit)
 
     @property
     def clock(self) -> np.ndarray:
