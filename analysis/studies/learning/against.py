@@ -1,6 +1,6 @@
-"""Policies against a base, on the problems of the family that no experiment had used before.
+"""The policies of the preset `learning` against a base, on the problems of the family that no experiment had used.
 
-python analysis/studies/learning/against.py fastest-idle    # percent, mean of logs, 95 % intervals over problems
+python analysis/studies/learning/against.py adaptive-price    # or fastest-idle, start: per cent, mean of logs, 95 %
 """
 
 import sys
@@ -8,19 +8,19 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from rllib_scale_analysis.stats.intervals import mean_test
 
-from rllib_scale.config.family import TEST_PROBLEMS
-from rllib_scale.workloads.family import fixed_seed
-
-SEED, USED = 7811, 40
-"""Of `evaluate.yaml`; and how many problems, the first ones, earlier experiments used."""
+USED = 40
+"""Problems that earlier experiments used, the first ones of `any` and of `any-revealed`."""
 base, rows = sys.argv[1], pd.read_parquet(Path(__file__).parent / "episodes.parquet")
-rows["number"] = rows["eval_seed"].map({fixed_seed("basic", k, SEED): k for k in range(USED, TEST_PROBLEMS)})
-rows = rows.dropna(subset="number").set_index(["number", "episode"])
-for (scenario, method), part in rows[rows["method"] != base].groupby(["scenario", "method"]):
-    theirs = rows[(rows["scenario"] == scenario) & (rows["method"] == base)]
-    for column in ("response_censored_s", "jct_p95_s"):
-        logs = pd.Series(np.log(part[column] / theirs[column])).groupby("number").mean()
-        half = 1.99 * logs.std() / np.sqrt(len(logs))  # Student's, of 80 problems
-        worse = f"worse on {(logs > 0).mean():.0%} of {len(logs)}"
-        print(f"{scenario:13} {method:15} {column:20} {100 * logs.mean():+.2f} ± {100 * half:.2f} %, {worse}")
+rows = rows[rows["number"] >= USED].set_index("number")
+for scenario, played in rows.groupby("scenario"):
+    theirs = played[played["method"] == base]
+    for method, part in played[played["method"] != base].groupby("method"):
+        for column in ("response_censored_s", "jct_p95_s"):
+            # (S seeds, P problems): both differ from one experiment to the next, and the interval is over both.
+            logs = [np.log(of_seed[column] / theirs[column]) for _, of_seed in part.groupby("seed", dropna=False)]
+            found = mean_test(100 * np.array(logs), "seeds" if len(logs) > 1 else "episodes")
+            half = (found.interval.high - found.interval.low) / 2
+            of = f"{len(logs)} x {len(theirs)}"
+            print(f"{scenario:13} {method:24} {column:20} {found.mean:+.2f} ± {half:.2f} %, {of}")
