@@ -4,6 +4,7 @@ python analysis/studies/srr/pilot.py    # rows of ../learning: all 120 problems,
 """
 
 import math
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,7 @@ rows = pd.read_parquet(Path(__file__).parents[1] / "learning" / "episodes.parque
 rows = rows.set_index(["scenario", "number"]).sort_index()
 
 
-def seeds_for(sd: float, reached: object) -> int:
+def seeds_for(sd: float, reached: Callable[[int, float], float]) -> int:
     """Fewest seeds with which a t-test reaches the power."""
     return next((n for n in range(3, 10_000) if reached(n, sd / math.sqrt(n)) >= POWER), 10_000)
 
