@@ -151,7 +151,8 @@ def test_nothing_is_kept_of_what_has_ended(monkeypatch: pytest.MonkeyPatch) -> N
     guarded(make_policy("fastest-idle", env), env, workload, window=20)
     shadow = kept[-1]
     assert workload.num_workflows > 300
-    assert max(len(shadow._took), len(shadow._recent), len(shadow._spent)) <= 40
+    durations, spent = shadow._durations, shadow.comparison._spent
+    assert max(len(durations._took), len(durations._recent), len(spent)) <= 40
     assert len(shadow._engine.schedule()) < 150, "of what runs, and rows that are used again"
 
 
@@ -207,7 +208,7 @@ def test_a_cluster_of_functions_has_a_guard_too(caplog: pytest.LogCaptureFixture
 def test_what_cannot_guard_is_refused() -> None:
     router_config = pytest.importorskip("rllib_scale.live.serve", exc_type=ImportError).router_config
     for guard, why in (
-        ("heft", "guard heft: plans ahead"),
+        ("heft", "heft: plans ahead"),
         ("fastest-idel", "did you mean 'fastest-idle'"),
         (Guard(margin=-1.0), "guard: margin -1, window 50; valid: from 0, from 10"),
         (Guard(window=3), "window 3"),
@@ -215,5 +216,11 @@ def test_what_cannot_guard_is_refused() -> None:
     ):
         with pytest.raises(UserError, match=why):
             live.Cluster(tiers=TWO, guard=guard)
-    with pytest.raises(UserError, match="request_router_kwargs: unknown key 'guard'"):
-        router_config("sticky", guard="fastest-idle")
+    of_router: list[tuple[Any, str]] = [
+        ("heft", "heft: plans ahead"),
+        ("fastest-idel", "did you mean 'fastest-idle'"),
+        ({"scheduler": "fastest-idle", "window": 3}, "window"),
+    ]
+    for named, why in of_router:
+        with pytest.raises(UserError, match=why):
+            router_config("sticky", guard=named)

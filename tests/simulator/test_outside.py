@@ -15,6 +15,7 @@ from rllib_scale.config import EnvConfig, TierConfig, scenario
 from rllib_scale.observation.answers import OUTCOMES
 from rllib_scale.observation.policy import Batch, Policy
 from rllib_scale.observation.snapshot import Snapshot
+from rllib_scale.observation.starting import Starting
 from rllib_scale.schedulers.base import BasePolicy
 from rllib_scale.schedulers.rules import RULES, make_scheduler
 from rllib_scale.simulator.engine import Engine
@@ -95,6 +96,10 @@ class AnyAnswers(BasePolicy):
 
     def advance(self, batch: Batch) -> None:
         now, rng = batch.snapshot(), self.generators[0]
+        if not self.runs[-1] and not Starting(now).can_start.any():
+            # An episode begins once a task can start: until then nothing is drawn, nor has anybody seen what is new.
+            batch.dispatch(np.zeros((0, 4), dtype=np.int64))
+            return
         env = batch.view().env.copy()
         observed = (batch.observation.copy(), batch.fit.copy()) if self.per_task else ()
         self.runs[-1].append((now, {n: now.workflow(n) for n in now.workflows}, env, *observed))
