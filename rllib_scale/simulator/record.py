@@ -56,6 +56,7 @@ def summarise(b, table, tier, num_tiers):  # type: ignore[no-untyped-def]
                 ahead = env.clock - since if env.outside else env.clock - state.finish[b, place]
                 busy += ahead * places_of(b, state.running[b, place], state, problem.parameters[0])
         away = presence.away + (env.clock - presence.left if presence.status == AWAY else 0.0)
+        busy = max(0.0, busy)  # what is taken off may exceed what was counted in the last digit
         tier_busy[tier[j]] += busy
         tier_count[tier[j]] += server.max_concurrent
         tier_away[tier[j]] += server.max_concurrent * away
