@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from rllib_scale.compiled import Direct
 from rllib_scale.config.schedulers import FLEET_RULES, RuleSpec, parse_scheduler
 from rllib_scale.errors import UserError
 from rllib_scale.live.routing import SESSIONS, Demand, Replica, RouterSettings
@@ -24,6 +25,8 @@ from rllib_scale.simulator.replicas.rules import chosen
 from rllib_scale.simulator.replicas.scripts import requests
 from rllib_scale.simulator.replicas.state import NONE, START, Fleet, new_fleet
 from rllib_scale.workloads.random_numbers import new_generator
+
+_chosen = Direct(chosen)
 
 
 def is_for_replicas(settings: RouterSettings) -> bool:
@@ -80,7 +83,13 @@ class HoldingRouter:
         self._fleet: Fleet | None = None
         self.left: Counter[str] = Counter()
         self._started, self._decisions, self._rounds, self._waited_s, self._deciding_s = 0, 0, 0, 0.0, 0.0
+        # Compiled now, not while the first request waits; the numbers drawn later are those of the seed.
+        _chosen(self._fleet_of(1), 0, self._values, new_generator(settings.seed, 0))
         self._began = time.monotonic()
+
+    def _fleet_of(self, replicas: int) -> Fleet:
+        only = requests([1], [1]).arrays  # sessions and calls are told, not played
+        return new_fleet([self._kind] * replicas, only, np.zeros(0, START), 1, True)
 
     def clock(self) -> float:
         """Time since the start [s]."""
@@ -147,9 +156,7 @@ class HoldingRouter:
         began = time.monotonic()
         if replicas != self._replicas:
             self._replicas, self._index = list(replicas), {replica.name: at for at, replica in enumerate(replicas)}
-            only = requests([1], [1]).arrays  # sessions and calls are told, not played
-            kinds = [self._kind] * len(replicas)
-            self._fleet = new_fleet(kinds, only, np.zeros(0, START), 1, True) if replicas else None
+            self._fleet = self._fleet_of(len(replicas)) if replicas else None
         if self._fleet is None:
             return []
         kept = self._write(self._fleet, queued)
@@ -210,10 +217,10 @@ class HoldingRouter:
         agent["kept"] = 0 if home != NONE and id(session) in kept else NONE
         fleet.kept[0]["replica"], fleet.kept[0]["tokens"], fleet.kept[0]["next"] = home, session.tokens, NONE
         self._decisions += 1
-        at = int(chosen(fleet, 0, self._values, self._rng))
-        idle = np.flatnonzero(fleet.replicas["calls"] == 0)
-        if at == NONE and len(idle) and request.demand.prompt_tokens <= self._kind.kv_tokens:
-            at = int(idle[0])  # as in an episode, none is held beside an idle replica
+        at = int(_chosen(fleet, 0, self._values, self._rng))
+        if at == NONE and request.demand.prompt_tokens <= self._kind.kv_tokens:
+            idle = np.flatnonzero(fleet.replicas["calls"] == 0)
+            at = int(idle[0]) if len(idle) else NONE  # as in an episode, none is held beside an idle replica
         is_full = at != NONE and fleet.replicas["calls"][at] >= self._replicas[at].max_concurrent
         return NONE if is_full else at
 
