@@ -31,7 +31,7 @@ class Outcomes(NamedTuple):
 
     response_s: Floats  # mean over the tasks that arrived
     makespan_s: Floats  # mean over the workflows that arrived; on replicas over whole turns
-    jct_p95_s: Floats  # on replicas the mean time of the slowest hundredth of calls
+    tail_s: Floats  # 95th percentile of the JCT; on replicas the mean time of the slowest hundredth of calls
     completed: Floats  # tasks
     decisions: Floats
 

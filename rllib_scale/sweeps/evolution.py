@@ -8,8 +8,9 @@ of G has a weight of about (g / G)^3: O. Shamir and T. Zhang, ICML 2013, sec. 4.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -51,6 +52,35 @@ class Normals:
         return self.generator.standard_normal(shape)
 
 
+class _Searched(NamedTuple):
+    """What is searched by a method: weights (R, C) to begin with, and the policy of other ones."""
+
+    initial: Floats
+    scales: Floats  # (R,) of the initial steps of each row
+    player: Callable[[Floats], Policy]  # of weights (candidates, R, C)
+    saved: dict[str, Floats]  # beside the weights
+
+
+def _searched(trial: TrialConfig, settings: CMAES) -> _Searched:
+    if trial.method == "adaptive-price":
+        scales = np.array([ADAPTIVE_SCALES.get(name, ADAPTIVE_SCALE) for name in THETA])
+        return _Searched(np.zeros(SHAPE), scales, partial(AdaptivePrice, FULL), {})
+    if trial.method == "adaptive-gate":
+        scales = np.repeat([GATE_SCALE, 1.0], [len(GATE_TERMS), len(PLACE_TERMS)])
+        return _Searched(np.zeros((len(scales), 1)), scales, _gate, {})
+    speeds = np.unique([tier.compute_gflops for tier in trial.env.cluster.tiers])
+    if settings.initial == "dual-price":
+        initial = initial_weights_by_duals(trial.env, speeds)
+    else:
+        initial = initial_weights(settings.initial, len(speeds))
+    scales = np.maximum(1.0, np.abs(initial).max(axis=1) / UNSCALED)
+    return _Searched(initial, scales, partial(ContextPrice, speeds=speeds), {"speeds": speeds})
+
+
+def _gate(weights: Floats) -> AdaptiveGate:
+    return AdaptiveGate(weights[..., 0])
+
+
 class PriceSearch(ValidatedLearner):
     """CMA-ES over W of `ContextPrice`, U of `AdaptivePrice` or those of `AdaptiveGate`; an epoch is a generation."""
 
@@ -61,26 +91,12 @@ class PriceSearch(ValidatedLearner):
 
         assert isinstance(trial.algorithm, CMAES)
         settings, self.objective = trial.algorithm, trial.algorithm.objective
-        self._method = trial.method
-        self.speeds = np.unique([tier.compute_gflops for tier in trial.env.cluster.tiers])
-        if self._method == "adaptive-price":
-            initial = np.zeros(SHAPE)
-        elif self._method == "adaptive-gate":
-            initial = np.zeros((len(GATE_TERMS) + len(PLACE_TERMS), 1))
-        elif settings.initial == "dual-price":
-            initial = initial_weights_by_duals(trial.env, self.speeds)
-        else:
-            initial = initial_weights(settings.initial, len(self.speeds))
+        initial, scales, self._player, self.saved = _searched(trial, settings)
         super().__init__(trial, initial)
         self._shape, self._average = initial.shape, initial.ravel()
         # cma then writes no files, reads no options from files, and leaves NumPy's global generator alone.
         options = {"popsize": settings.population, "randn": Normals(trial.seed), "seed": np.nan}
         options |= {"CMA_diagonal": True, "verbose": -10, "verb_log": 0, "verb_disp": 0}
-        scales = np.maximum(1.0, np.abs(initial).max(axis=1) / UNSCALED)
-        if self._method == "adaptive-price":
-            scales = np.array([ADAPTIVE_SCALES.get(name, ADAPTIVE_SCALE) for name in THETA])
-        if self._method == "adaptive-gate":
-            scales = np.repeat([GATE_SCALE, 1.0], [len(GATE_TERMS), len(PLACE_TERMS)])
         if (scales != 1).any():
             options["CMA_stds"] = np.repeat(scales, initial.shape[1])
         self._strategy = cma.CMAEvolutionStrategy(initial.ravel(), settings.initial_step, options)
@@ -111,18 +127,9 @@ class PriceSearch(ValidatedLearner):
         return self._play(candidate[None], instances)
 
     def _play(self, weights: Floats, instances: Sequence[Instance]) -> list[Outcomes]:
-        player: Policy
-        if self._method == "adaptive-gate":
-            player = AdaptiveGate(weights[..., 0])
-        elif self._method == "adaptive-price":
-            player = AdaptivePrice(FULL, weights)
-        else:
-            player = ContextPrice(weights, self.speeds)
+        player = self._player(weights)
         return self.spread(outcomes_of, [(player, len(weights), instance) for instance in instances])
 
     def save_policy(self, folder: Any, epochs: int) -> None:
         """Export the weights with the best validation score."""
-        named = {"weights": self.best}
-        if self._method == "context-price":
-            named["speeds"] = self.speeds
-        save_weights(folder, named, self.trial, epochs)
+        save_weights(folder, {"weights": self.best} | self.saved, self.trial, epochs)

@@ -81,16 +81,16 @@ def test_a_score_weighs_response_and_makespans() -> None:
 def test_what_comes_of_a_candidate_is_what_an_evaluation_says() -> None:
     search = PriceSearch(TRIAL)
     env = ENV.at_scale(8)
-    twice = ContextPrice(np.stack([search.best] * 2), search.speeds)
+    twice = ContextPrice(np.stack([search.best] * 2), search.saved["speeds"])
     own = outcomes_of(twice, 2, Instance(env, 11))
     base = play_base(Instance(env, 11))
     for outcomes, player in (
-        (own, ContextPrice(search.best, search.speeds)),
+        (own, ContextPrice(search.best, search.saved["speeds"])),
         (base, make_scheduler("fastest-idle", env.observation, "feasible")),
     ):
         (row,) = evaluate(player, env, 11, 1)
         assert row["unfinished"] == 0
-        found = [values[-1] for values in (outcomes.response_s, outcomes.makespan_s, outcomes.jct_p95_s)]
+        found = [values[-1] for values in (outcomes.response_s, outcomes.makespan_s, outcomes.tail_s)]
         np.testing.assert_allclose(found, [row["response_mean_s"], row["jct_mean_s"], row["jct_p95_s"]])
     assert len(own.response_s) == 2
     assert own.response_s[0] == own.response_s[1] != base.response_s[0]

@@ -102,7 +102,7 @@ for revealed in (False, True):
     for k in range(PROBLEMS):
         env = draw_kind(Family(), np.random.default_rng([DRAWN, k]), "basic", revealed)
         played = outcomes_of(Changed(), len(VARIANTS), Instance(env, FIRST + k))
-        logs.append(np.log([played.response_s, played.jct_p95_s]))
+        logs.append(np.log([played.response_s, played.tail_s]))
     found = 100 * (np.array(logs) - np.array(logs)[:, :, :1])
     mean, half = found.mean(axis=0), 2.0 * found.std(axis=0, ddof=1) / np.sqrt(len(logs))
     print("revealed:" if revealed else "whole:")

@@ -9,7 +9,7 @@ from rllib_scale.observation.answers import CLOSED, OPEN
 from rllib_scale.observation.replicas import REPLICAS
 from rllib_scale.simulator.replicas.caches import found
 from rllib_scale.simulator.replicas.loop import fits
-from rllib_scale.simulator.replicas.rules import memory_now
+from rllib_scale.simulator.replicas.rules import expected_tokens, memory_now
 from rllib_scale.simulator.replicas.state import IDLE, NONE
 
 _HEAD, _WIDTH, _HOLD = REPLICAS.head(), REPLICAS.server_dim, REPLICAS.server_column("hold")
@@ -27,8 +27,7 @@ def write_features(fleet, index, row, fit):  # type: ignore[no-untyped-def]
     row[2] = call.prompt * replicas / now.memory
     row[3] = math.log1p(now.time - call.asked_s)
     row[4] = 1.0 if call.previous != NONE or now.first_held == index else 0.0
-    expected = fleet.tasks[fleet.first_task[fleet.sessions[call.session].script] + call.call].expected
-    row[5] = math.log1p(expected)
+    row[5] = math.log1p(expected_tokens(fleet, call))
     is_idle = False
     for replica in range(replicas):
         here, at = fleet.replicas[replica], _HEAD + _WIDTH * replica

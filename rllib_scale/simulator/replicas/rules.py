@@ -62,6 +62,12 @@ def memory_now(here, time):  # type: ignore[no-untyped-def]
 
 
 @rare
+def expected_tokens(fleet, call):  # type: ignore[no-untyped-def]
+    """Tokens of a call's answer, as far as they are known when it is asked; 0: hidden."""
+    return fleet.tasks[fleet.first_task[fleet.sessions[call.session].script] + call.call].expected
+
+
+@rare
 def open_to(fleet, index, replica, rule):  # type: ignore[no-untyped-def]
     """Whether a call fits a replica, and the gate lets it through."""
     if not fits(fleet, index, replica):
@@ -127,9 +133,8 @@ def _marginal_s(fleet, call, here, replica, rule):  # type: ignore[no-untyped-de
     """
     hit = found(fleet, call, replica)
     new, answer_tokens = call.target - hit, rule[6]
-    expected = fleet.tasks[fleet.first_task[fleet.sessions[call.session].script] + call.call].expected
-    if expected > 0:
-        answer_tokens = float(expected)
+    if expected_tokens(fleet, call) > 0:
+        answer_tokens = float(expected_tokens(fleet, call))
     new_s = here.prefill_s * new + here.attention_s * new * (hit + new / 2)
     longer_s = here.call_s + here.context_s * call.prompt
     step_s = here.step_s + here.call_s * here.decoding + here.context_s * here.context + longer_s
