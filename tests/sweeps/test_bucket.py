@@ -8,6 +8,7 @@ import shlex
 import signal
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ import pytest
 from local_ray import LOCAL_RAY
 from rllib_scale.results.lock import held
 from rllib_scale.results.storage import Location, fetch
+from rllib_scale.sweeps.sweep import Sweep
 from s3_server import s3_server
 from sweep_runs import SHORT, await_that, episodes, epochs, kill, refused, run, start, succeed
 
@@ -59,7 +61,12 @@ def test_a_sweep_is_killed_twice_terminated_and_ended_with_its_results_in_a_buck
         await_that(lambda: len(saved(place)) > 0, second)
         kill(second)
         before = saved(place)
-        assert terminated(file, place, before) == 130
+        added: list[object] = []
+        add_rows = Sweep.add_rows
+        monkeypatch.setattr(
+            Sweep, "add_rows", lambda self, unit, *rows: (add_rows(self, unit, *rows), added.append(unit))
+        )
+        assert terminated(file, place, lambda: bool(saved(place) - before) and len(added) >= 2) == 130
         assert saved(place) - before, "the training resumed, and saved itself"
         assert len(episodes(place)) == 2 * 2, "of the rule"
 
@@ -79,12 +86,12 @@ def test_a_sweep_is_killed_twice_terminated_and_ended_with_its_results_in_a_buck
     assert (tmp_path / "report" / "report.html").is_file()
 
 
-def terminated(file: Path, place: Location, before: set[str]) -> int:
-    """Exit code of a sweep in this process that receives SIGTERM once it has saved another checkpoint."""
+def terminated(file: Path, place: Location, is_due: Callable[[], bool]) -> int:
+    """Exit code of a sweep in this process that receives SIGTERM once that holds."""
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
 
     def terminate() -> None:
-        while not saved(place) - before:
+        while not is_due():
             time.sleep(0.02)
         os.kill(os.getpid(), signal.SIGTERM)
 
