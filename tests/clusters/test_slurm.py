@@ -17,7 +17,8 @@ STAND_INS = {
     "srun": 'echo "srun $*" >> calls; trap "exit 0" TERM; sleep 30 & wait',
     "ray": 'echo "ray $*" >> calls',
     "rllib-scale": 'trap "echo told >> calls; exit 130" TERM; echo "rllib-scale $*" >> calls; '
-    'sleep "$RUNS" & wait; exit "$CODE"',
+    # The job ends with the sweep, and no sweep ends before its nodes have been asked for.
+    'until [ "$(grep -c ^srun calls)" -eq "$NODES_ASKED" ]; do sleep 0.05; done; sleep "$RUNS" & wait; exit "$CODE"',
 }
 
 
@@ -31,6 +32,7 @@ def start(folder: Path, nodes: int, runs: float = 0.0, code: int = 0) -> subproc
     facts |= {
         "SLURM_CPUS_PER_TASK": "8",
         "RUNS": str(runs),
+        "NODES_ASKED": str(min(nodes, 2)),  # for the head, and for all others
         "CODE": str(code),
         "PATH": f"{programs}:{os.environ['PATH']}",
     }
