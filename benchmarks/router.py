@@ -7,10 +7,11 @@ import time
 import numpy as np
 
 from benchmarks.measure import Measure
-from rllib_scale.config.schedulers import HEURISTICS
+from rllib_scale.config.schedulers import FLEET_RULES, HEURISTICS
+from rllib_scale.live.holding import HoldingRouter
 from rllib_scale.live.routing import Demand, Replica, RouterSettings, Routing
 
-SCHEDULERS = tuple(name for name, known in HEURISTICS.items() if not known.no_router)
+SCHEDULERS = (*(name for name, known in HEURISTICS.items() if not known.no_router), *FLEET_RULES, "lmetric:gate=1")
 REPLICAS, PLACES, WAITING = 16, 4, 2000
 BAR_MS = 5.0
 
@@ -25,16 +26,28 @@ def run(rounds: int, per_round: int = 8) -> list[Measure]:
     return measures
 
 
+def router(name: str) -> Routing | HoldingRouter:
+    """What decides in a Serve router under a scheduler."""
+    if name.partition(":")[0] in FLEET_RULES:
+        return HoldingRouter(RouterSettings(scheduler=name, replica="h100/8b"))
+    return Routing(RouterSettings(scheduler=name))
+
+
 def _round_ms(name: str, count: int) -> list[float]:
     """CPU time of rounds after each of which one request has ended and another has come [ms]; the first is left out."""
-    one, rng = Routing(RouterSettings(scheduler=name)), np.random.default_rng(0)
+    one, rng = router(name), np.random.default_rng(0)
     replicas = [Replica(f"r{k}", PLACES, float(1 + k % 4), 16.0) for k in range(REPLICAS)]
     one.round(replicas, {})
     coming = iter(range(10**9))
 
     def arrive() -> None:
         key = next(coming)
-        demand = Demand(compute_gflop=float(rng.uniform(1, 8)), moved_gb=20.0, session=str(key % 500))
+        needs = {
+            "compute_gflop": float(rng.uniform(1, 8)),
+            "moved_gb": 20.0,
+            "prompt_tokens": int(rng.uniform(1, 30_000)),
+        }
+        demand = Demand(**needs, session=str(key % 500))
         one.arrive(key, demand, one.clock())
 
     runs, found = [], []

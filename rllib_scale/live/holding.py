@@ -10,7 +10,6 @@ from __future__ import annotations
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -21,12 +20,12 @@ from rllib_scale.errors import UserError
 from rllib_scale.live.routing import SESSIONS, Demand, Replica, RouterSettings
 from rllib_scale.live.stats import LiveStats
 from rllib_scale.schedulers.replicas import REPLICA_RULES
-from rllib_scale.simulator.replicas.rules import chosen
+from rllib_scale.simulator.replicas.router import ASKED, KNOWN, answer_round
 from rllib_scale.simulator.replicas.scripts import requests
-from rllib_scale.simulator.replicas.state import NONE, START, Fleet, new_fleet
+from rllib_scale.simulator.replicas.state import NONE, START, new_fleet
 from rllib_scale.workloads.random_numbers import new_generator
 
-_chosen = Direct(chosen)
+_answer_round = Direct(answer_round)
 
 
 def is_for_replicas(settings: RouterSettings) -> bool:
@@ -35,22 +34,24 @@ def is_for_replicas(settings: RouterSettings) -> bool:
     return isinstance(spec, RuleSpec) and spec.name in FLEET_RULES
 
 
-@dataclass
-class _Session:
-    """Of a session: the replica of its last call, the tokens of its context, and until when it is active there."""
+class _Rows:
+    """A table whose rows are taken and given back; it grows."""
 
-    home: str | None = None
-    tokens: int = 0
-    running: int = 0  # calls
-    until_s: float = 0.0
+    def __init__(self, kind: np.dtype[Any]) -> None:
+        self.table, self._free = np.zeros(64, kind), list(range(64))
 
+    def take(self, **values: Any) -> int:
+        """A row with these values, and with zeros elsewhere."""
+        if not self._free:
+            self._free = list(range(len(self.table), 2 * len(self.table)))
+            self.table = np.concatenate([self.table, np.zeros_like(self.table)])
+        row = self._free.pop()
+        self.table[row] = tuple(values.get(name, 0) for name in self.table.dtype.names or ())
+        return row
 
-@dataclass
-class _Request:
-    demand: Demand
-    arrival_s: float
-    session: _Session = field(default_factory=_Session)
-    replica: str | None = None  # where it runs
+    def give(self, row: int) -> None:
+        """A row that is not needed any more."""
+        self._free.append(row)
 
 
 class HoldingRouter:
@@ -75,21 +76,21 @@ class HoldingRouter:
         rule: Any = REPLICA_RULES[spec.name](spec.parameters)
         self.settings, self._values, self._kind = settings, rule.values, settings.replica
         self._rng = new_generator(settings.seed, 0)
-        self._requests: dict[Hashable, _Request] = {}
-        self._sessions: OrderedDict[str, _Session] = OrderedDict()  # the one heard of last is the last
-        self._replicas: list[Replica] = []
-        self._index: dict[str | None, int] = {}
-        self._shared = set[str]()
-        self._fleet: Fleet | None = None
+        self._asked, self._known = _Rows(ASKED), _Rows(KNOWN)
+        self._requests: dict[Hashable, int] = {}  # -> row of `_asked`; the one that came first is the first
+        self._sent: dict[Hashable, str] = {}  # those that run -> replica
+        self._sessions = OrderedDict[Hashable, int]()  # -> row of `_known`; the one heard of last is the last
+        self._heard, self._heard_end = np.zeros(1024, np.int64), 0
+        self._numbers = dict[str, int]()  # of all replicas that there ever were
         self.left: Counter[str] = Counter()
+        self._shared = set[str]()
         self._started, self._decisions, self._rounds, self._waited_s, self._deciding_s = 0, 0, 0, 0.0, 0.0
-        # Compiled now, not while the first request waits; the numbers drawn later are those of the seed.
-        _chosen(self._fleet_of(1), 0, self._values, new_generator(settings.seed, 0))
         self._began = time.monotonic()
-
-    def _fleet_of(self, replicas: int) -> Fleet:
-        only = requests([1], [1]).arrays  # sessions and calls are told, not played
-        return new_fleet([self._kind] * replicas, only, np.zeros(0, START), 1, True)
+        self._take([Replica("", 1, 1.0, 1.0)])
+        self.round(self._replicas, {})  # compiles now, not while the first request waits
+        self._take([])
+        self._numbers.clear()
+        self._rounds, self._deciding_s = 0, 0.0
 
     def clock(self) -> float:
         """Time since the start [s]."""
@@ -98,54 +99,84 @@ class HoldingRouter:
     @property
     def waiting(self) -> int:
         """How many requests wait."""
-        return sum(request.replica is None for request in self._requests.values())
+        return len(self._requests) - len(self._sent)
 
     def replica_of(self, key: Hashable) -> str | None:
         """Where a request runs; None: it waits, or is not known."""
-        return None if key not in self._requests else self._requests[key].replica
+        return self._sent.get(key)
 
     def others_on(self) -> set[str]:
         """See `Routing.others_on`."""
         return self._shared
 
-    def _is_active(self, session: _Session) -> bool:
-        return session.running > 0 or session.until_s > self.clock()
-
     def arrive(self, key: Hashable, demand: Demand, since_s: float) -> None:
-        """See `Routing.arrive`."""
-        request = self._requests[key] = _Request(demand, since_s)
-        if demand.session is not None:
-            request.session = self._sessions.setdefault(demand.session, request.session)
-            self._sessions.move_to_end(demand.session)
+        """See `Routing.arrive`. A request without a session is one of its own."""
+        name = (key,) if demand.session is None else demand.session
+        if name not in self._sessions:
+            self._sessions[name] = self._known.take(home=NONE, at=NONE)
             if len(self._sessions) > SESSIONS:
-                self._sessions.popitem(last=False)
+                self._forget_oldest()
+        row = self._sessions[name]
+        self._sessions.move_to_end(name)
+        self._known.table["open"][row] += 1
+        if self._heard_end == len(self._heard):
+            self._compact()
+        self._heard[self._heard_end] = row
+        self._known.table["heard"][row] = self._heard_end
+        self._heard_end += 1
+        self._requests[key] = self._asked.take(session=row, replica=NONE, prompt=demand.prompt_tokens, asked_s=since_s)
+
+    def _forget_oldest(self) -> None:
+        """Forget the session that was longest silent, of those without a request."""
+        is_open = self._known.table["open"]
+        name = next((name for name, row in self._sessions.items() if not is_open[row]), None)
+        if name is not None:
+            self._forget(name)
+
+    def _forget(self, name: Hashable) -> None:
+        row = self._sessions.pop(name)
+        self._known.table["heard"][row] = NONE
+        self._known.give(row)
+
+    def _compact(self) -> None:
+        """Keep of each session the last place in the list of those heard of."""
+        heard = self._known.table["heard"]
+        last = self._heard[heard[self._heard] == np.arange(len(self._heard))]
+        heard[last] = np.arange(len(last))
+        self._heard = np.concatenate([last, np.zeros(1024 + len(last), np.int64)])
+        self._heard_end = len(last)
 
     def ran(self, session: str, replica: str) -> None:
         """It is known since the decision."""
 
     def lost(self, replica: str) -> None:
         """See `Routing.lost`."""
-        for session in self._sessions.values():
-            if session.home == replica:
-                session.home, session.until_s = None, 0.0
+        known = self._known.table
+        of_it = known["home"] == self._numbers.get(replica, NONE - 1)
+        known["home"][of_it], known["until_s"][of_it] = NONE, 0.0
 
     def leave(self, key: Hashable, how: str = "answered") -> None:
         """See `Routing.leave`."""
-        request = self._requests.pop(key, None)
-        if request is None:
+        row = self._requests.pop(key, None)
+        if row is None:
             return
         self.left[how] += 1
-        if request.replica is not None:
-            request.session.running -= 1
-            request.session.until_s = self.clock() + self.settings.active_for_s
+        session = self._known.table[self._asked.table["session"][row]]
+        session["open"] -= 1
+        if self._sent.pop(key, None) is not None:
+            session["running"] -= 1
+            session["until_s"] = self.clock() + self.settings.active_for_s
+        self._asked.give(row)
+        if (key,) in self._sessions:  # it had none that goes on
+            self._forget((key,))
 
     def too_large(self) -> list[tuple[Hashable, UserError]]:
         """See `Routing.too_large`."""
-        most = self._kind.kv_tokens
+        most, prompts = self._kind.kv_tokens, self._asked.table["prompt"]
         found: list[tuple[Hashable, UserError]] = [
-            (key, UserError(f"request: prompt_tokens {request.demand.prompt_tokens:,}: a replica has {most:,}"))
-            for key, request in self._requests.items()
-            if request.demand.prompt_tokens > most
+            (key, UserError(f"request: prompt_tokens {prompts[row]:,}: a replica has {most:,}"))
+            for key, row in self._requests.items()
+            if prompts[row] > most
         ]
         for key, _ in found:
             self.leave(key, "rejected")
@@ -155,26 +186,48 @@ class HoldingRouter:
         """See `Routing.round`. The first that came are asked first; one whose replica is full waits for it."""
         began = time.monotonic()
         if replicas != self._replicas:
-            self._replicas, self._index = list(replicas), {replica.name: at for at, replica in enumerate(replicas)}
-            self._fleet = self._fleet_of(len(replicas)) if replicas else None
+            self._take(replicas)
         if self._fleet is None:
             return []
-        kept = self._write(self._fleet, queued)
-        found: list[tuple[Hashable, str]] = []
-        for key, request in self._requests.items():
-            if request.replica is None and (at := self._choose(self._fleet, request, kept)) != NONE:
-                self._send(self._fleet, request, at)
-                found.append((key, self._replicas[at].name))
+        names, order = [replica.name for replica in replicas], np.array(list(self._requests.values()), np.int64)
+        others = np.array([queued.get(name, 0) for name in names], np.int64)
+        starts = np.empty((len(order), 2), np.int64)
+        self._fleet.now["time"] = now = self.clock()
+        self._decisions += self.waiting
+        known, heard = self._known.table, self._heard[: self._heard_end]
+        count = _answer_round(
+            *(self._fleet, known, heard, self._asked.table, order, self._row_of, self._number_of, self._places, others),
+            *(self._values, self._rng, starts),
+        )
+        keys = list(self._requests)
+        found = [(keys[position], names[at]) for position, at in starts[:count].tolist()]
+        self._sent.update(found)
+        self._shared = {name for name, calls in zip(names, others.tolist(), strict=True) if calls > 0}
+        self._started += count
+        self._waited_s += count * now - float(self._asked.table["asked_s"][order[starts[:count, 0]]].sum())
         self._rounds, self._deciding_s = self._rounds + 1, self._deciding_s + time.monotonic() - began
         return found
 
+    def _take(self, replicas: Sequence[Replica]) -> None:
+        """These are the replicas now."""
+        self._replicas, self._fleet = list(replicas), None
+        for replica in replicas:
+            self._numbers.setdefault(replica.name, len(self._numbers))
+        self._number_of = np.array([self._numbers[replica.name] for replica in replicas], np.int64)
+        self._row_of = np.full(len(self._numbers), NONE, np.int64)
+        self._row_of[self._number_of] = np.arange(len(replicas))
+        self._places = np.array([replica.max_concurrent for replica in replicas], np.int64)
+        if replicas:
+            only = requests([1], [1]).arrays  # sessions and calls are told, not played
+            self._fleet = new_fleet([self._kind] * len(replicas), only, np.zeros(0, START), 1, True)
+
     def stats(self) -> LiveStats:
         """See `Routing.stats`."""
-        waits, left, started, rounds = self.waiting, self.left, self._started, self._rounds
+        left, started, rounds = self.left, self._started, self._rounds
         return LiveStats(
             servers=len(self._replicas),
-            waiting=waits,
-            running=len(self._requests) - waits,
+            waiting=self.waiting,
+            running=len(self._sent),
             started=started,
             ended=left["answered"],
             dropped=left["dropped"],
@@ -185,51 +238,3 @@ class HoldingRouter:
             round_mean_s=self._deciding_s / rounds if rounds else float("nan"),
             guard=self.guard,
         )
-
-    def _write(self, fleet: Fleet, queued: Mapping[str, int]) -> set[int]:
-        """Write what replicas have; returns the sessions, by id, whose contexts are still there."""
-        calls = Counter(request.replica for request in self._requests.values())
-        rows, kept, room = fleet.replicas, set[int](), [self._kind.kv_tokens] * len(self._replicas)
-        self._shared = {name for name, *_ in self._replicas if queued.get(name, 0) > calls[name]}
-        rows["calls"] = [max(calls[name], queued.get(name, 0)) for name, *_ in self._replicas]
-        rows["active"] = rows["pinned"] = 0
-        for session in reversed(self._sessions.values()):
-            if (at := self._index.get(session.home, NONE)) == NONE:
-                continue
-            room[at] -= session.tokens
-            if room[at] >= 0:
-                kept.add(id(session))
-            if self._is_active(session):
-                rows["active"][at] += session.tokens
-        for request in self._requests.values():
-            if request.replica in self._index:
-                rows["pinned"][self._index[request.replica]] += request.demand.prompt_tokens
-        fleet.now["time"], fleet.now["held"] = self.clock(), self.waiting
-        return kept
-
-    def _choose(self, fleet: Fleet, request: _Request, kept: set[int]) -> int:
-        """The replica for a request, or NONE."""
-        session, call, agent = request.session, fleet.calls[0], fleet.agents[0, 0]
-        home = self._index.get(session.home, NONE)
-        call["prompt"] = call["target"] = call["reusable"] = request.demand.prompt_tokens
-        call["prefix"], call["asked_s"] = NONE, request.arrival_s
-        agent["home"], agent["active"] = home, home if self._is_active(session) else NONE
-        agent["kept"] = 0 if home != NONE and id(session) in kept else NONE
-        fleet.kept[0]["replica"], fleet.kept[0]["tokens"], fleet.kept[0]["next"] = home, session.tokens, NONE
-        self._decisions += 1
-        at = int(_chosen(fleet, 0, self._values, self._rng))
-        if at == NONE and request.demand.prompt_tokens <= self._kind.kv_tokens:
-            idle = np.flatnonzero(fleet.replicas["calls"] == 0)
-            at = int(idle[0]) if len(idle) else NONE  # as in an episode, none is held beside an idle replica
-        is_full = at != NONE and fleet.replicas["calls"][at] >= self._replicas[at].max_concurrent
-        return NONE if is_full else at
-
-    def _send(self, fleet: Fleet, request: _Request, at: int) -> None:
-        session, rows = request.session, fleet.replicas
-        if session.home in self._index and self._is_active(session):
-            rows["active"][self._index[session.home]] -= session.tokens
-        request.replica = session.home = self._replicas[at].name
-        session.tokens, session.running = request.demand.prompt_tokens, session.running + 1
-        rows["calls"][at] += 1
-        rows["active"][at] += session.tokens
-        self._started, self._waited_s = self._started + 1, self._waited_s + self.clock() - request.arrival_s

@@ -9,6 +9,7 @@ import pytest
 pytest.importorskip("ray.serve", exc_type=ImportError)
 
 from rllib_scale.errors import UserError
+from rllib_scale.live import holding
 from rllib_scale.live.holding import HoldingRouter
 from rllib_scale.live.routing import Demand, Replica, RouterSettings
 from rllib_scale.live.serve import router_config
@@ -79,6 +80,29 @@ def test_a_full_replica_is_waited_for_and_calls_of_other_handles_count() -> None
     other.arrive("x", Demand(prompt_tokens=10), 0.0)
     assert other.round(TWO, {"a": 3, "b": 2}) == [("x", "b")]
     assert other.others_on() == {"a", "b"}
+
+
+def test_a_request_without_a_session_counts_while_it_runs_and_not_after() -> None:
+    router = Router("lmetric:gate=1")
+    for key in "kl":
+        router.arrive(key, Demand(prompt_tokens=600), 0.0)
+    assert {name for _, name in router.round(TWO, {})} == {"a", "b"}
+    assert router.asks("m", 600) is None, "either replica has 600 of 1000 tokens in use"
+    router.asks("beside", 300)
+    router.leave("l")
+    (started,) = router.round(TWO, {})
+    assert started[0] == "m"
+
+
+def test_of_many_sessions_those_heard_of_last_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(holding, "SESSIONS", 40)
+    router, homes = Router("session-affinity", kv_tokens=10**6), dict[str, str | None]()
+    for number in range(3000):
+        session = f"s{number // 2 % 10}" if number % 2 else f"once{number}"
+        home = router.asks(session, 10)
+        assert homes.setdefault(session, home) == home, "one of the 10 is never the one that was longest silent"
+        router.leave(session)
+    assert router.stats().ended == 3000
 
 
 def test_what_cannot_be_is_refused() -> None:

@@ -191,12 +191,6 @@ def choose(fleet, index, rule, rng):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def chosen(fleet, index, rule, rng):  # type: ignore[no-untyped-def]
-    """As `choose`, called from Python."""
-    return choose(fleet, index, rule, rng)
-
-
-@compiled
 def play(fleet, index, until_s, rule, rng, ended):  # type: ignore[no-untyped-def]
     """Play under a rule until a time: DONE or FULL. `index`: the call that is offered already, or NONE."""
     while True:
