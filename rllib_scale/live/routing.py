@@ -8,7 +8,6 @@ place.
 
 from __future__ import annotations
 
-import math
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Hashable, Mapping, Sequence
@@ -21,6 +20,7 @@ from pydantic import BeforeValidator, Field
 
 from rllib_scale.config import ClusterConfig, EnvConfig, TierConfig
 from rllib_scale.config.base import Count, Model, NonNegative, Positive
+from rllib_scale.config.cluster import MAX_PLACES, Label, label_bits
 from rllib_scale.config.replicas import Replica as LanguageModelReplica
 from rllib_scale.config.schedulers import HEURISTICS, HeuristicSpec, PolicySpec, RuleSpec, parse_scheduler
 from rllib_scale.errors import UserError
@@ -47,6 +47,8 @@ class Demand(Model):
 
     compute_gflop: Positive = 1.0
     memory_gb: NonNegative = 0.0
+    places: int = Field(default=1, ge=1, le=MAX_PLACES, description="of its replica's `max_ongoing_requests`")
+    labels: tuple[Label, ...] = Field(default=(), description="that its replica must have, all of them")
     moved_gb: NonNegative = Field(default=1.0, description="where it runs on another replica than the call before")
     session: str | None = Field(default=None, description="whose calls follow each other")
     prompt_tokens: Count = Field(default=1, description="of a call of a language model, its context included")
@@ -96,6 +98,8 @@ class Replica(NamedTuple):
     max_concurrent: int
     compute_gflops: float
     memory_gb: float
+    labels: tuple[str, ...] | None = ()
+    """None: it has not said yet which it has."""
 
 
 @dataclass
@@ -281,14 +285,27 @@ class Routing:
     def too_large(self) -> list[tuple[Hashable, UserError]]:
         """Forget the waiting requests that no replica of the last round could hold; returns what is wrong with each."""
         found: list[tuple[Hashable, UserError]] = []
-        largest = max((replica.memory_gb for replica in self._replicas), default=math.inf)
         for key, known in self._known.items():
-            if known.replica is None and not fits(need := known.demand.memory_gb, 1, 0, largest, 1, 0):
-                what = f"request: memory_gb {need:g}: the largest replica has {largest:g}"
-                found.append((key, UserError(what)))
+            if known.replica is None and (why := self._why_nowhere(known.demand)):
+                found.append((key, UserError(f"request: {why}")))
         for key, _ in found:
             self.leave(key, "rejected")
         return found
+
+    def _why_nowhere(self, need: Demand) -> str:
+        """Why no replica of the last round can hold a request; empty: one can, or has not said yet what it has."""
+        alike = [each for each in self._replicas if each.labels is None or {*need.labels} <= {*each.labels}]
+        if not self._replicas or any(
+            fits(need.memory_gb, need.places, 0, each.memory_gb, each.max_concurrent, 0) for each in alike
+        ):
+            return ""
+        if not alike:
+            return f"labels {', '.join(need.labels)}: no replica has them all"
+        most = max(each.max_concurrent for each in alike)
+        if need.places > most:
+            return f"places {need.places}: the largest replica has max_ongoing_requests {most}"
+        largest = max(each.memory_gb for each in alike if each.max_concurrent >= need.places)
+        return f"memory_gb {need.memory_gb:g}: the largest replica has {largest:g}"
 
     def round(self, replicas: Sequence[Replica], queued: Mapping[str, int]) -> list[tuple[Hashable, str]]:
         """Ask the scheduler: the requests that start now, and where.
@@ -339,6 +356,7 @@ class Routing:
         if not replicas:
             return
         env = self._problem()
+        self._label_names = env.cluster.label_names
         seeds = [(self.settings.seed, 0)]
         if self._counted is None:
             self._policy.reset(seeds)
@@ -366,6 +384,7 @@ class Routing:
                 compute_gflops=replica.compute_gflops,
                 memory_gb=replica.memory_gb,
                 slowdown=self.settings.slowdown,
+                labels=replica.labels or (),
             )
             for at, replica in enumerate(self._replicas)
         )
@@ -383,7 +402,8 @@ class Routing:
             return
         home = self._index.get(known.home or "", -1)
         calls = 1 if home < 0 else 2
-        needs = demand.compute_gflop, demand.memory_gb, known.moved_gb, 0.0, 1, 0
+        labels = label_bits(demand.labels, self._label_names)
+        needs = demand.compute_gflop, demand.memory_gb, known.moved_gb, 0.0, demand.places, labels
         demands = np.array([needs] * calls, dtype=TASK_DEMAND)
         engine.advance(known.arrival_s)
         engine.arrive(known.number, known.arrival_s, demands, CHAIN[: calls - 1], home=home)

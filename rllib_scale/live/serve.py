@@ -199,7 +199,8 @@ class PolicyRouter(RequestRouter):
             name, stats = replica.replica_id.unique_id, replica.routing_stats or {}
             gflops = float(stats.get("compute_gflops", self._settings.compute_gflops))
             memory = float(stats.get("memory_gb", self._settings.memory_gb))
-            replicas.append(Replica(name, replica.max_ongoing_requests, gflops, memory))
+            labels = tuple(stats.get("labels", ())) if stats else None
+            replicas.append(Replica(name, replica.max_ongoing_requests, gflops, memory, labels))
             queued[name] = self.replica_queue_len_cache.get(replica.replica_id) or 0
         return self._routing.round(replicas, queued)
 

@@ -204,6 +204,29 @@ def test_a_request_that_no_replica_can_hold_is_refused() -> None:
     assert one.stats()[3:-3] == stats[3:-3], "other replicas change nothing of it"
 
 
+def test_a_request_goes_to_a_replica_with_its_labels_and_places() -> None:
+    """By every kind of rule; one that no replica suits is refused, but not before all have said what they have."""
+    plain, large = Replica("plain", 4, 9.0, 16.0, ("a100",)), Replica("large", 4, 1.0, 16.0, ("h100", "eu"))
+    for scheduler in ("sticky", "least-loaded", "earliest-finish", "adaptive-price", "reserve:waiting=1"):
+        one = routing(scheduler)
+        one.round([plain, large._replace(labels=None)], {})
+        one.arrive("wide", Demand(places=3, labels=("h100",)), one.clock())
+        one.arrive("narrow", Demand(places=2, labels=("h100", "eu")), one.clock())
+        assert one.round([plain, large._replace(labels=None)], {}) == [] == one.too_large(), scheduler
+        ((first, where),) = one.round([plain, large], {})
+        assert (where, one.too_large()) == ("large", []), "three of its four places are taken"
+        one.leave(first)
+        ((_, where),) = one.round([plain, large], {})
+        assert where == "large"
+    one.arrive("nowhere", Demand(labels=("a100", "eu")), one.clock())
+    one.arrive("too wide", Demand(places=5), one.clock())
+    one.round([plain, large], {})
+    assert [(key, str(wrong)) for key, wrong in one.too_large()] == [
+        ("nowhere", "request: labels a100, eu: no replica has them all"),
+        ("too wide", "request: places 5: the largest replica has max_ongoing_requests 4"),
+    ]
+
+
 def test_a_call_waits_while_the_replica_of_the_one_before_it_is_away() -> None:
     """It is first seen without the call before it, then behind it."""
     one = routing("adaptive-price")
