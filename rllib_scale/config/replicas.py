@@ -25,7 +25,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal, NamedTuple
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from rllib_scale.config.base import Count, Model, NonNegative, Positive
 from rllib_scale.config.pinned import check_unchanged, split
@@ -147,16 +147,20 @@ class ServiceConfig(Model):
     text_key: ClassVar = "name"
 
     name: Literal["fixed", "replica"] = "fixed"
-    trace: str | None = Field(
-        default=None, description="recorded sessions in the format of kv-cache-tester; unset: drawn ones"
+    trace: str | None = Field(default=None, description="recorded sessions; unset: drawn ones")
+    format: Literal["kv-cache-tester", "copilot", "tracelab", "mooncake", "dynamo", "otel", "scaffolding"] = Field(
+        default="kv-cache-tester", description="of the trace"
     )
+    block_size: Count | None = Field(default=None, description="mooncake: tokens of a block of hash_ids; unset: 512")
     split: SplitConfig = SplitConfig()
     part: Part | None = Field(
         default=None, description="sessions to play; unset: train in a training, test in an evaluation, else all"
     )
     sessions: Count = Field(default=16, description="live sessions per replica, in a closed loop")
-    arrivals_per_s: Positive | None = Field(
-        default=None, description="sessions per second and replica, in an open loop; unset: a closed loop"
+    arrivals_per_s: Positive | Literal["recorded"] | None = Field(
+        default=None,
+        description="sessions per second and replica, in an open loop, or recorded: each once, when it began in the "
+        "trace; unset: a closed loop",
     )
     warm_up_s: NonNegative = Field(default=1800.0, description="first part of an episode, which no metric counts")
     spread_s: NonNegative = Field(default=300.0, description="the first sessions of a closed loop begin in this time")
@@ -173,6 +177,12 @@ class ServiceConfig(Model):
     )
     slo_ttft_s: Positive = Field(default=5.0, description="objective of the time to the first token")
     slo_tpot_s: Positive = Field(default=0.1, description="objective of the time per output token after the first")
+
+    @model_validator(mode="after")
+    def _block_size_of_mooncake(self) -> ServiceConfig:
+        if self.block_size is not None and self.format != "mooncake":
+            raise ValueError(f"block_size {self.block_size}: not with format {self.format}; valid: with mooncake")
+        return self
 
     @property
     def path(self) -> Path | None:

@@ -49,11 +49,13 @@ class Kept:
     prefix: int
     tokens: int
     time: float
+    before: int = 0
 
 
 @dataclass
 class Replica:
     facts: Any
+    tree: Any
     clock: float = 0.0
     running: list[Call] = field(default_factory=list)
     waiting: list[Call] = field(default_factory=list)
@@ -70,9 +72,19 @@ class Replica:
             return float("inf")
         return self.clock if self.step_ends is None else self.step_ends
 
+    def prefixes_of(self, call: Call) -> dict[int, tuple[int, int]]:
+        """Prefix -> where it begins and ends in the prompt, the last one first."""
+        found, prefix, end = {}, call.prefix, call.prefix_tokens
+        while prefix >= 0:
+            found[prefix] = int(self.tree[prefix]["before"]), end
+            end, prefix = found[prefix][0], int(self.tree[prefix]["above"])
+        return found
+
     def pinned(self) -> int:
-        shared = {call.prefix: call.prefix_tokens for call in self.running if call.prefix >= 0}
-        return sum(call.own_tokens() for call in self.running) + sum(shared.values())
+        shared = dict[int, tuple[int, int]]()
+        for call in self.running:
+            shared |= self.prefixes_of(call)
+        return sum(call.own_tokens() for call in self.running) + sum(end - begin for begin, end in shared.values())
 
     def used(self) -> int:
         contexts = sum(kept.tokens for kept in self.kept if kept.key is not None)
@@ -82,14 +94,16 @@ class Replica:
         return next((kept for kept in self.kept if kept.key == (call.session, call.agent)), None)
 
     def is_used(self, prefix: int) -> bool:
-        users = [call.prefix for call in self.running] + [kept.prefix for kept in self.kept if kept.key is not None]
+        users = {prefix for call in self.running for prefix in self.prefixes_of(call)}
+        users |= {kept.prefix for kept in self.kept if kept.key is not None}
+        users |= {int(self.tree[kept]["above"]) for kept in self.resident}
         return prefix in users
 
     def found(self, call: Call) -> int:
-        tokens = call.prefix_tokens if call.prefix in self.resident else 0
+        tokens = max((end for prefix, (_, end) in self.prefixes_of(call).items() if prefix in self.resident), default=0)
         kept = self.context_of(call)
         if kept is not None:
-            tokens = max(tokens, min(call.prefix_tokens + kept.tokens, call.reusable))
+            tokens = max(tokens, min(kept.before + kept.tokens, call.reusable))
         return min(tokens, call.target - 1)
 
     def make_room(self, tokens: int) -> None:
@@ -98,6 +112,7 @@ class Replica:
             if kept.key is None:
                 self.kept.pop(0)
                 self.evicted += self.resident.pop(kept.prefix)
+                self.release(int(self.tree[kept.prefix]["above"]), kept.time)
                 continue
             taken = min(kept.tokens, self.used() + tokens - self.facts.kv_tokens)
             kept.tokens -= taken
@@ -107,8 +122,12 @@ class Replica:
 
     def forget(self, kept: Kept) -> None:
         self.kept.remove(kept)
-        if kept.prefix >= 0 and not self.is_used(kept.prefix):
-            self.kept.insert(0, Kept(None, kept.prefix, 0, kept.time))
+        self.release(kept.prefix, kept.time)
+
+    def release(self, prefix: int, time: float) -> None:
+        """What went on from a prefix is gone."""
+        if prefix >= 0 and not self.is_used(prefix):
+            self.kept.insert(0, Kept(None, prefix, 0, time))
 
     def leave(self, call: Call) -> None:
         """A call leaves the batch; its context is kept."""
@@ -122,15 +141,15 @@ class Replica:
             if call.prefix >= 0:
                 self.running.remove(call)
         if own > 0:
-            self.kept.append(Kept((call.session, call.agent), call.prefix, own, self.clock))
+            self.kept.append(Kept((call.session, call.agent), call.prefix, own, self.clock, call.prefix_tokens))
         if call.prefix >= 0 and not self.is_used(call.prefix):
             self.kept.append(Kept(None, call.prefix, 0, self.clock))
 
     def can_admit(self, call: Call) -> bool:
         decoding = sum(other.decodes for other in self.running)
         needed = self.pinned() + decoding + call.target - call.prefix_tokens
-        if call.prefix >= 0 and all(other.prefix != call.prefix for other in self.running):
-            needed += call.prefix_tokens
+        shared = {prefix for other in self.running for prefix in self.prefixes_of(other)}
+        needed += sum(end - begin for prefix, (begin, end) in self.prefixes_of(call).items() if prefix not in shared)
         if self.facts.keep_s > 0 and self.running:
             own = self.context_of(call)
             needed += sum(
@@ -142,14 +161,14 @@ class Replica:
 
     def admit(self, call: Call) -> None:
         hit = self.found(call)
-        kept = self.context_of(call)
-        if call.prefix >= 0:
-            self.resident.setdefault(call.prefix, call.prefix_tokens)
-            self.kept = [other for other in self.kept if other.key is not None or other.prefix != call.prefix]
-        if kept is not None:
-            self.kept.remove(kept)
+        kept, own = self.context_of(call), self.prefixes_of(call)
+        self.kept = [other for other in self.kept if other.key is not None or other.prefix not in own]
+        for prefix, (begin, end) in own.items():
+            self.resident.setdefault(prefix, end - begin)
         decoding = sum(other.decodes for other in self.running)
         self.running.append(call)
+        if kept is not None:
+            self.forget(kept)
         call.computed = hit
         if call.hit is None:
             call.hit, call.admitted = hit, self.clock
@@ -230,7 +249,7 @@ def simulate(
     rule: Callable[[int, int], int],
 ) -> list[Call]:
     """Completed calls in the order of their ends; `rule(session's number, call)` gives the replica."""
-    replicas = [Replica(each) for each in facts]
+    replicas = [Replica(each, scripts.tree) for each in facts]
     events: list[tuple[float, int, int]] = []
     sessions: dict[int, Session] = {}
     done: list[Call] = []

@@ -1,18 +1,23 @@
 """Hit rates of one replica beside those of PyPI's kvcache-simulator (0.1.3) on the same calls in the same order.
 
-    pip install kvcache-simulator && python analysis/studies/replicas/kvcache_simulator.py SESSIONS
+    pip install kvcache-simulator
+    python analysis/studies/replicas/kvcache_simulator.py SESSIONS           # of kv-cache-tester, without hashes
+    python analysis/studies/replicas/kvcache_simulator.py --hashed           # made requests with hashes of blocks
+    python analysis/studies/replicas/kvcache_simulator.py --hashed REQUESTS  # of Mooncake, one session each
 
-Blocks have 256 tokens. Both count the last half of the calls.
+Blocks of sessions have 256 tokens, those of requests 512. Both count the last half of the calls.
 """
 
 from __future__ import annotations
 
 import json
 import sys
+import tempfile
 from itertools import count
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from kvcache_sim.plan import build_execution_plan
 from kvcache_sim.policies import simulate_policy
@@ -21,9 +26,9 @@ from study import POD, problem  # type: ignore[import-not-found]
 
 from rllib_scale.evaluation.play import play
 from rllib_scale.policies.make import make_policy
-from rllib_scale.simulator.replicas.scripts import Scripts, scripts_of
+from rllib_scale.simulator.replicas.scripts import Scripts
 
-BLOCK = 256
+BLOCK, BLOCK_OF_REQUESTS = 256, 512
 
 
 def trace(calls: pd.DataFrame, scripts: Scripts) -> list[str]:
@@ -41,13 +46,60 @@ def trace(calls: pd.DataFrame, scripts: Scripts) -> list[str]:
     return lines
 
 
-if __name__ == "__main__":
+def made_requests(count: int = 3000, seed: int = 0) -> list[str]:
+    """Conversations that come 6 a minute and begin with one of four system prompts; each turn goes on from the last."""
+    rng, fresh = np.random.default_rng(seed), iter(range(10**9))
+    systems = [[next(fresh) for _ in range(size)] for size in (2, 4, 8, 16)]
+    found, begun_s = list[tuple[float, str]](), 0.0
+    while len(found) < count:
+        begun_s += rng.exponential(10.0)
+        at_s, chain = begun_s, list(systems[rng.integers(4)])
+        for _ in range(rng.geometric(0.2)):
+            chain += [next(fresh) for _ in range(1 + rng.poisson(6))]
+            tokens, output = BLOCK_OF_REQUESTS * len(chain) + int(rng.integers(1, 512)), int(rng.integers(20, 600))
+            request = {"timestamp": 1000 * at_s, "input_length": tokens, "output_length": output}
+            found.append((at_s, json.dumps(request | {"hash_ids": [*chain, next(fresh)]})))
+            at_s += 20.0 + rng.exponential(60.0)
+    return [line for _, line in sorted(found)[:count]]
+
+
+def compare_hashed(path: Path) -> None:
+    """Print a table over budgets."""
+    lines = [line for line in path.read_text().splitlines() if line.strip()]
+    print("| KV tokens | ours | kvcache-simulator, LRU |\n|---|---|---|")
+    for budget in (128_000, 256_000, 512_000, 1_024_000, 2_048_000):
+        pod = POD.model_copy(update={"kv_tokens": budget})
+        service = {"format": "mooncake", "arrivals_per_s": "recorded", "part": "all", "warm_up_s": 0.0}
+        env = problem(path, {"pod": (1, pod)}, hours=24, **service)
+        engine: Any = play(make_policy("lmetric", env), env, 0, [0])
+        calls = pd.DataFrame(engine.calls()).sort_values("admitted_s", kind="stable")
+        ours = parse_trace_lines([lines[script] for script in calls["script"]], block_size=BLOCK_OF_REQUESTS)
+        show(budget, calls, ours, budget // BLOCK_OF_REQUESTS)
+
+
+def show(load: int, calls: pd.DataFrame, requests: Any, blocks: int) -> None:
+    """Print a row of a table."""
+    theirs, half = simulate_policy(build_execution_plan(requests), "lru", blocks).hitRate, calls.iloc[len(calls) // 2 :]
+    print(f"| {load:,} | {half['hit'].sum() / half['prompt'].sum():.3f} | {theirs:.3f} |", flush=True)
+
+
+def compare_sessions(path: Path) -> None:
+    """Print a table over live sessions."""
     print("| sessions | ours | kvcache-simulator, LRU |\n|---|---|---|")
     for live in (12, 16, 20, 24):
-        env = problem(Path(sys.argv[1]), {"pod": (1, POD)}, hours=2, sessions=live)
+        env = problem(path, {"pod": (1, POD)}, hours=2, sessions=live)
         engine: Any = play(make_policy("session-affinity", env), env, 0, [0])
-        calls, scripts = pd.DataFrame(engine.calls()).sort_values("admitted_s", kind="stable"), scripts_of(env.service)
-        plan = build_execution_plan(parse_trace_lines(trace(calls, scripts)))
-        theirs = simulate_policy(plan, "lru", POD.kv_tokens // BLOCK).hitRate
-        half = calls.iloc[len(calls) // 2 :]
-        print(f"| {live} | {half['hit'].sum() / half['prompt'].sum():.3f} | {theirs:.3f} |")
+        calls = pd.DataFrame(engine.calls()).sort_values("admitted_s", kind="stable")
+        show(live, calls, parse_trace_lines(trace(calls, engine.scripts)), POD.kv_tokens // BLOCK)
+
+
+if __name__ == "__main__":
+    if sys.argv[1] != "--hashed":
+        compare_sessions(Path(sys.argv[1]))
+    elif len(sys.argv) > 2:
+        compare_hashed(Path(sys.argv[2]))
+    else:
+        with tempfile.TemporaryDirectory() as folder:
+            made = Path(folder) / "requests.jsonl"
+            made.write_text("\n".join(made_requests()))
+            compare_hashed(made)

@@ -58,6 +58,7 @@ METRICS = [
 
 
 Fleet = dict[str, tuple[int, Replica]]
+MIXED: Fleet = {f"{name}{k}": (1, kind) for k in range(4) for name, kind in (("pod", POD), ("slow", SLOW))}
 
 
 def problem(source: Path, fleet: Fleet, hours: int, **service: Any) -> EnvConfig:
@@ -81,9 +82,8 @@ def settings() -> Iterator[tuple[str, Fleet, dict[str, Any], tuple[str, ...], in
         yield "receipt", {"pod": (1, POD)}, {"sessions": live}, ("session-affinity", "session-affinity:gate=1"), 40
     for live in (8, 16, 20, 24, 28, 32, 40):
         yield "closed loop, 8 replicas", {"pod": (8, POD)}, {"sessions": live}, (*RULES, *PRICED), 10
-    mixed = {f"{name}{k}": (1, kind) for k in range(4) for name, kind in (("pod", POD), ("slow", SLOW))}
     for live in (16, 24, 32):
-        yield "mixed hardware, 8 replicas", mixed, {"sessions": live}, RULES[1:], 5
+        yield "mixed hardware, 8 replicas", MIXED, {"sessions": live}, RULES[1:], 5
     for rate in (0.004, 0.008, 0.012):
         yield "open loop, 8 replicas", {"pod": (8, POD)}, {"arrivals_per_s": rate}, RULES[1:], 5
     for live in (16, 24):

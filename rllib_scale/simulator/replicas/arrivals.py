@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rllib_scale.config.replicas import ServiceConfig
+from rllib_scale.errors import UserError
 from rllib_scale.simulator.replicas.scripts import Scripts
 from rllib_scale.simulator.replicas.state import START
 
@@ -19,7 +20,19 @@ def starts(
     """The sessions to come until `end_s`, by (seed, episode).
 
     In a closed loop the first ones begin in the middle: a script is met in proportion to its calls.
+
+    Raises:
+        UserError: recorded arrivals are asked for, and all sessions began at once, or none before `end_s`.
     """
+    if service.arrivals_per_s == "recorded":
+        if scripts.begun_s is None or (len(scripts) > 1 and not scripts.begun_s.any()):
+            raise UserError(f"service.arrivals_per_s recorded: {service.format} has no common clock of its sessions")
+        rows = np.zeros(len(scripts), START)
+        rows["script"] = np.argsort(scripts.begun_s, kind="stable")
+        rows["at_s"] = scripts.begun_s[rows["script"]]
+        if not (rows["at_s"] < end_s).any():
+            raise UserError(f"episode.horizon_s {end_s:g}: no recorded session begins before it")
+        return rows[rows["at_s"] < end_s]
     draw = np.random.default_rng([seed, episode]).random  # a stream that numpy keeps
     live = service.sessions * replicas
     if service.arrivals_per_s is not None:

@@ -1,8 +1,9 @@
 """What a replica keeps between calls: contexts of agents, and prefixes that sessions share.
 
-Memory counts tokens. A running call pins its own tokens and its prefix; a kept context refers to its prefix. What is
-not pinned is kept in the order of its last use and evicted from the oldest on: a context token by token from its end,
-as vLLM frees blocks, a prefix as a whole when no context refers to it.
+Memory counts tokens. Shared prefixes form a tree: each goes on from the one above it, and is kept only while that is.
+A running call pins its own tokens and its prefixes; a kept context refers to its last prefix. What is not pinned is
+kept in the order of its last use and evicted from the oldest on: a context token by token from its end, as vLLM frees
+blocks, a prefix as a whole when no context and no prefix goes on from it.
 """
 
 from __future__ import annotations
@@ -23,14 +24,41 @@ def find(fleet, session, agent, replica):  # type: ignore[no-untyped-def]
 @rare
 def found(fleet, call, replica):  # type: ignore[no-untyped-def]
     """Tokens of a call that a replica would find in its caches now; at least one has to be computed."""
-    prefix = 0
-    if call.prefix != NONE and fleet.prefixes[replica, call.prefix].tokens > 0:
-        prefix = call.prefix_tokens
+    tokens, prefix = call.prefix_tokens, call.prefix
+    while prefix != NONE and fleet.prefixes[replica, prefix].tokens == 0:
+        tokens, prefix = fleet.tree[prefix].before, fleet.tree[prefix].above
     row = find(fleet, call.session, call.agent, replica)
-    tokens = prefix
     if row != NONE:
-        tokens = max(prefix, min(call.prefix_tokens + fleet.kept[row].tokens, call.reusable))
+        tokens = max(tokens, min(fleet.kept[row].before + fleet.kept[row].tokens, call.reusable))
     return min(tokens, call.target - 1)
+
+
+@rare
+def pin(fleet, call, replica):  # type: ignore[no-untyped-def]
+    """Let a call run with its prefixes, which it computes where they are not kept."""
+    here, prefix, end = fleet.replicas[replica], call.prefix, call.prefix_tokens
+    while prefix != NONE:
+        shared, place = fleet.prefixes[replica, prefix], fleet.tree[prefix]
+        if shared.running == 0:
+            if shared.row != NONE:  # unused so far
+                drop(fleet, shared.row)
+            if shared.tokens == 0:
+                shared.tokens = end - place.before
+                here.used += shared.tokens
+                if place.above != NONE:
+                    fleet.prefixes[replica, place.above].kept += 1
+            here.pinned += shared.tokens
+        shared.running += 1
+        prefix, end = place.above, place.before
+
+
+@rare
+def unpinned(fleet, call, replica):  # type: ignore[no-untyped-def]
+    """Tokens of a call's prefixes with which no call runs."""
+    prefix, end = call.prefix, call.prefix_tokens
+    while prefix != NONE and fleet.prefixes[replica, prefix].running == 0:
+        end, prefix = fleet.tree[prefix].before, fleet.tree[prefix].above
+    return call.prefix_tokens - end
 
 
 @rare
@@ -48,18 +76,21 @@ def keep(fleet, call, replica, tokens, time):  # type: ignore[no-untyped-def]
         now.free_kept = context.next
         now.kept_left -= 1
         context.session, context.agent, context.replica = call.session, call.agent, replica
-        context.prefix, context.tokens, context.kept_s = call.prefix, own, time
+        context.prefix, context.before = call.prefix, call.prefix_tokens
+        context.tokens, context.kept_s = own, time
         context.next, agent.kept = agent.kept, row
         _append(fleet, here, row)
         if call.prefix != NONE:
             fleet.prefixes[replica, call.prefix].kept += 1
-    if call.prefix != NONE:
-        prefix = fleet.prefixes[replica, call.prefix]
-        prefix.running -= 1
-        if prefix.running == 0:
-            here.pinned -= prefix.tokens
-            if prefix.kept == 0:
-                _release_prefix(fleet, replica, call.prefix, time, False)
+    prefix = call.prefix
+    while prefix != NONE:
+        shared = fleet.prefixes[replica, prefix]
+        shared.running -= 1
+        if shared.running == 0:
+            here.pinned -= shared.tokens
+            if shared.kept == 0:
+                _release_prefix(fleet, replica, prefix, time, False)
+        prefix = fleet.tree[prefix].above
 
 
 @rare
@@ -80,13 +111,20 @@ def drop(fleet, row):  # type: ignore[no-untyped-def]
         forget_owner(fleet, row)
     if context.agent == NONE and context.session == NONE:
         fleet.prefixes[replica, prefix].row = NONE
-    elif prefix != NONE:
+    else:
+        _lose(fleet, replica, prefix, context.kept_s)
+    context.next, now.free_kept = now.free_kept, row
+    now.kept_left += 1
+
+
+@rare
+def _lose(fleet, replica, prefix, time):  # type: ignore[no-untyped-def]
+    """A prefix, or NONE, loses a context or prefix that went on from it; unused, it is the next to be evicted."""
+    if prefix != NONE:
         shared = fleet.prefixes[replica, prefix]
         shared.kept -= 1
         if shared.kept == 0 and shared.running == 0:
-            _release_prefix(fleet, replica, prefix, context.kept_s, True)
-    context.next, now.free_kept = now.free_kept, row
-    now.kept_left += 1
+            _release_prefix(fleet, replica, prefix, time, True)
 
 
 @rare
@@ -141,10 +179,12 @@ def make_room(fleet, here, tokens):  # type: ignore[no-untyped-def]
         row = here.oldest
         context = fleet.kept[row]
         if context.session == NONE:
+            replica, prefix, time = context.replica, context.prefix, context.kept_s
             here.used -= context.tokens
             here.evicted += context.tokens
-            fleet.prefixes[context.replica, context.prefix].tokens = 0
+            fleet.prefixes[replica, prefix].tokens = 0
             drop(fleet, row)
+            _lose(fleet, replica, fleet.tree[prefix].above, time)
             continue
         taken = min(context.tokens, here.used + tokens - here.kv_tokens)
         here.used -= taken

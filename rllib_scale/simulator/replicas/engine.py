@@ -20,7 +20,7 @@ from rllib_scale.simulator.replicas.loop import DONE
 from rllib_scale.simulator.replicas.metrics import Begun, measure
 from rllib_scale.simulator.replicas.rules import play
 from rllib_scale.simulator.replicas.scripts import scripts_of
-from rllib_scale.simulator.replicas.state import FLEET, Fleet, grown, new_fleet
+from rllib_scale.simulator.replicas.state import CALL, FLEET, RECORD, Fleet, grown, new_fleet
 from rllib_scale.workloads.random_numbers import new_generator
 
 _STREAM = 1
@@ -31,15 +31,16 @@ class ReplicaEngine:
     """B fleets of N replicas under sessions, which stop at each call that is asked [docs/replicas.md].
 
     To environments, policies and the evaluation it is an `Engine`, by `step` and what is read after it. Row N of `fit`
-    and of the features holds the call. `play` lets a rule of fleets decide in compiled code to the end.
+    and of the features holds the call. `scripts` are what sessions repeat. `play` lets a rule of fleets decide in
+    compiled code to the end.
     """
 
     def __init__(self, config: EnvConfig, num_envs: int = 1) -> None:
         self.config, self.num_envs, self.num_rows = config, num_envs, config.cluster.num_rows
         self.features, self.candidates = REPLICAS, 1
-        self._scripts = scripts_of(config.service)
+        self.scripts = scripts_of(config.service)
         self._kinds = [t.replica for t in config.cluster.tiers for _ in range(t.count) if t.replica is not None]
-        tasks = self._scripts.tasks
+        tasks = self.scripts.tasks
         largest, most = int((tasks["prompt"] + tasks["output"]).max()), max(kind.kv_tokens for kind in self._kinds)
         if largest > most:
             raise UserError(f"cluster.tiers: replica.kv_tokens {most:,}: a call has {largest:,} tokens and fits none")
@@ -112,13 +113,27 @@ class ReplicaEngine:
 
     def metrics(self, b: int = 0) -> dict[str, Any]:
         """Metrics of fleet b so far; names and units in `rllib_scale/results/columns.py`."""
-        found = measure(self.calls(b), self._fleets[b], self._begun[b], self._scripts, self.config)
+        found = measure(self.calls(b), self._fleets[b], self._begun[b], self.scripts, self.config)
         return found | {"episode_return": -float(self._now[b]["open_call_s"])}
 
     def calls(self, b: int = 0) -> NDArray[Any]:
         """Completed calls of fleet b so far, RECORD."""
         fleet = self._fleets[b]
         return np.concatenate([*self._records[b], fleet.records[: self._now[b]["records"]]])
+
+    def open_calls(self, b: int = 0) -> NDArray[Any]:
+        """Calls of fleet b that are asked and not answered, RECORD; their end is inf, a time that has not come -1."""
+        fleet = self._fleets[b]
+        is_open, row = np.ones(len(fleet.calls), dtype=bool), int(fleet.now[0]["free_calls"])
+        while row >= 0:
+            is_open[row], row = False, int(fleet.calls[row]["next"])
+        calls = fleet.calls[is_open]
+        sessions, table = fleet.sessions[calls["session"]], np.zeros(len(calls), RECORD)
+        for name in set(RECORD.names or ()) & set(CALL.names or ()):
+            table[name] = calls[name]
+        table["session"], table["script"], table["end_s"] = sessions["number"], sessions["script"], np.inf
+        table["turn"] = fleet.tasks["turn"][fleet.first_task[sessions["script"]] + calls["call"]]
+        return table
 
     def schedule(self, b: int = 0) -> np.ndarray:
         """Completed calls of fleet b as attempts, dtype SCHEDULE: workflows are sessions, tasks their calls."""
@@ -145,7 +160,7 @@ class ReplicaEngine:
         self.__dict__.update(deepcopy(state))
         for b, fleet in enumerate(self._fleets):
             if fleet is not None:
-                self._adopt(b, fleet._replace(**dict(zip(_OF_SCRIPTS, self._scripts.arrays, strict=True))))
+                self._adopt(b, fleet._replace(**dict(zip(_OF_SCRIPTS, self.scripts.arrays, strict=True))))
 
     def __getstate__(self) -> dict[str, Any]:
         """For pickles and copies: without the addresses of the arrays, which are others there."""
@@ -183,9 +198,9 @@ class ReplicaEngine:
     def _begin(self, b: int, seed: int, episode: int) -> None:
         config, service = self.config, self.config.service
         end_s, replicas = config.episode.horizon_s, len(self._kinds)
-        coming = starts(self._scripts, service, replicas, end_s, seed, episode)
+        coming = starts(self.scripts, service, replicas, end_s, seed, episode)
         closed, live = service.arrivals_per_s is None, service.sessions * replicas
-        fleet = new_fleet(self._kinds, self._scripts.arrays, coming, live, closed, service.active_for_s)
+        fleet = new_fleet(self._kinds, self.scripts.arrays, coming, live, closed, service.active_for_s)
         self._records[b], self._playing[b], self._offered[b] = [], (seed, episode), DONE
         self._until_s[b] = service.warm_up_s or end_s
         self.done[b] = self.truncated[b] = False
@@ -223,6 +238,6 @@ class ReplicaEngine:
 
 
 _step_batch = Direct(step_batch)
-_OF_SCRIPTS = ("tasks", "first_task", "successors")
-_FIXED = ("config", "num_envs", "num_rows", "features", "candidates", "_scripts", "_kinds", "_table")
+_OF_SCRIPTS = ("tree", "tasks", "first_task", "successors")
+_FIXED = ("config", "num_envs", "num_rows", "features", "candidates", "scripts", "_kinds", "_table")
 """What a state does not hold."""

@@ -24,6 +24,7 @@ FLEET_ARRAYS: dict[str, tuple[np.dtype[Any], int]] = {
     "sessions": (layout.SESSION, 1),
     "needs": (_I, 2),
     "agents": (layout.AGENT, 2),
+    "tree": (layout.TREE, 1),
     "tasks": (layout.TASK, 1),
     "first_task": (_I, 1),
     "successors": (_I, 1),

@@ -13,10 +13,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from rllib_scale.config.replicas import ServiceConfig
 from rllib_scale.errors import UserError
-from rllib_scale.simulator.replicas.state import NONE, TASK
+from rllib_scale.simulator.replicas.prefixes import shared_prefixes, tree_of
+from rllib_scale.simulator.replicas.state import NONE, TASK, TREE
 from rllib_scale.workloads.formats.base import Progress
-from rllib_scale.workloads.formats.kv_cache_tester import recorded
-from rllib_scale.workloads.formats.sessions import Agent, Call
+from rllib_scale.workloads.formats.registry import find_format
+from rllib_scale.workloads.formats.sessions import Block, Call, Recorded, RecordedSession
 from rllib_scale.workloads.traces import trained_on
 
 _ESTIMATES = 1
@@ -30,14 +31,18 @@ class Scripts:
     """Scripts as arrays.
 
     Attributes:
+        tree: (P,) TREE, the prefixes that calls share.
         tasks: (T,) TASK, script by script, in the order of their recorded starts.
         first_task: (scripts + 1,) where each script begins.
         successors: calls that need a call, numbered within their script.
+        begun_s: (scripts,) when each began, from the first one [s]; by default all at once.
     """
 
+    tree: NDArray[Any]
     tasks: NDArray[Any]
     first_task: NDArray[np.int64]
     successors: NDArray[np.int64]
+    begun_s: NDArray[np.float64] | None = None
 
     def __len__(self) -> int:
         """How many."""
@@ -49,27 +54,32 @@ class Scripts:
         return np.diff(self.first_task)
 
     @property
-    def arrays(self) -> tuple[NDArray[Any], NDArray[np.int64], NDArray[np.int64]]:
+    def arrays(self) -> tuple[NDArray[Any], NDArray[Any], NDArray[np.int64], NDArray[np.int64]]:
         """As `new_fleet` takes them."""
-        return self.tasks, self.first_task, self.successors
+        return self.tree, self.tasks, self.first_task, self.successors
 
     def part(self, chosen: Iterable[int]) -> Scripts:
         """Some of the scripts."""
-        return joined([self._one(number) for number in chosen])
+        chosen = list(chosen)
+        begun_s = None if self.begun_s is None else self.begun_s[chosen]
+        return replace(joined([self._one(number) for number in chosen], self.tree), begun_s=begun_s)
 
     def _one(self, number: int) -> tuple[NDArray[Any], list[list[int]]]:
         tasks = self.tasks[self.first_task[number] : self.first_task[number + 1]].copy()
         return tasks, [list(self.successors[task["first_next"] : task["end_next"]]) for task in tasks]
 
 
-def joined(scripts: Sequence[tuple[NDArray[Any], list[list[int]]]]) -> Scripts:
-    """Scripts from their tasks and the successors of each task."""
+def joined(scripts: Sequence[tuple[NDArray[Any], list[list[int]]]], tree: NDArray[Any] | None = None) -> Scripts:
+    """Scripts from their tasks and the successors of each task; without a tree no prefix goes on from another."""
     lists = [following for _, lists in scripts for following in lists]
     ends = np.cumsum([len(following) for following in lists])
     tasks = np.concatenate([tasks for tasks, _ in scripts])
     tasks["first_next"], tasks["end_next"] = np.concatenate([[0], ends[:-1]]), ends
     successors = np.array([number for following in lists for number in following], np.int64)
-    return Scripts(tasks, np.concatenate([[0], np.cumsum([len(tasks) for tasks, _ in scripts])]), successors)
+    if tree is None:
+        tree = np.zeros(int(tasks["prefix"].max(initial=0)) + 1, TREE)
+        tree["above"] = NONE
+    return Scripts(tree, tasks, np.concatenate([[0], np.cumsum([len(tasks) for tasks, _ in scripts])]), successors)
 
 
 def requests(prompt: ArrayLike, output: ArrayLike, prefix_tokens: int = 0) -> Scripts:
@@ -112,7 +122,15 @@ def scripts_of(service: ServiceConfig) -> Scripts:
     Raises:
         UserError: as `read_scripts`; or no session is in that part.
     """
-    decide = ("trace", "split", "part", "tool_gap_cap_s", "think_gap_cap_s")  # at any load the same are read once
+    decide = (
+        "trace",
+        "format",
+        "block_size",
+        "split",
+        "part",
+        "tool_gap_cap_s",
+        "think_gap_cap_s",
+    )  # at any load the same are read once
     scripts = _scripts_of(ServiceConfig(**{name: getattr(service, name) for name in decide}))
     if service.lengths == "hidden":
         return scripts
@@ -138,44 +156,54 @@ def _scripts_of(service: ServiceConfig) -> Scripts:
 def read_scripts(
     sources: Sequence[Path], service: ServiceConfig | None = None, progress: Progress | None = None
 ) -> Scripts:
-    """Scripts of sessions as kv-cache-tester publishes them.
+    """Scripts of recorded sessions, in `service.format`.
 
-    An agent's calls share its context; those with the same tools and system prompt share that prefix. The last of each
-    agent's tokens that an earlier call computed are reusable.
+    An agent's calls share its context: tokens that its call before computed are reusable. What it shares with others,
+    see `shared_prefixes`.
 
     Raises:
         UserError: a source cannot be read, a record is bad, or there is none.
     """
-    scripts: list[tuple[NDArray[Any], list[list[int]]]] = []
-    prefixes: dict[Any, int] = {}
-    for calls, agents in recorded(sources, progress or Progress()):
-        scripts.append(_script(calls, agents, prefixes, service or ServiceConfig()))
-    if not scripts:
+    service = service or ServiceConfig()
+    chosen = find_format(service.format)
+    settings = {} if service.block_size is None else {"block_size": service.block_size}
+    sessions = Recorded(chosen.mapping(**settings), progress or Progress())
+    assert chosen.collect is not None
+    chosen.collect(sources, sessions)
+    if not sessions.found:
         raise UserError(f"{', '.join(map(str, sources))}: no session with calls")
-    return joined(scripts)
+    ends = shared_prefixes(sessions.found)
+    tree, numbers = tree_of(end for each in ends for end in each)
+    scripts = [_script(*each, numbers, service) for each in zip(sessions.found, ends, strict=True)]
+    begun_s = np.array([session.start_s for session in sessions.found])
+    return replace(joined(scripts, tree), begun_s=begun_s - begun_s.min())
 
 
 def _script(
-    calls: list[Call], agents: list[Agent], prefixes: dict[Any, int], service: ServiceConfig
+    session: RecordedSession, ends: list[Block | None], prefixes: dict[Block, int], service: ServiceConfig
 ) -> tuple[NDArray[Any], list[list[int]]]:
+    calls, agents = session.calls, session.agents
     agent_of = [number for number, agent in enumerate(agents) for _ in agent.calls]
     order = sorted(range(len(calls)), key=lambda task: (calls[task].start_s, task))
     number = {task: position for position, task in enumerate(order)}
     tasks, following = np.zeros(len(calls), TASK), [list[int]() for _ in calls]
     start_s, end_s = dict[int, float](), dict[int, float]()  # with gaps cut to their caps
+    latest = dict[int, Call]()  # of each agent
     for task, row in zip(order, tasks, strict=True):
-        call, agent = calls[task], agents[agent_of[task]]
+        call, agent, prefix = calls[task], agent_of[task], ends[task]
         recorded_s = max((calls[need].end_s for need in call.needs), default=calls[order[0]].start_s)
         thought = bool(call.needs) and call.turn > max(calls[need].turn for need in call.needs)
         gap_s = min(call.start_s - recorded_s, service.think_gap_cap_s if thought else service.tool_gap_cap_s)
         start_s[task] = max((end_s[need] for need in call.needs), default=0.0) + gap_s
         end_s[task] = start_s[task] + call.end_s - call.start_s
         row["prompt"], row["output"] = max(1, call.input_tokens), max(1, call.output_tokens)
-        row["reusable"] = max(0, call.input_tokens - call.new_tokens)
-        row["agent"], row["turn"], row["needs"], row["gap_s"] = agent_of[task], call.turn, len(call.needs), gap_s
+        hashed, known = call.block is not None, call.known_to(latest.get(agent))
+        row["reusable"] = known if hashed else max(0, call.input_tokens - call.new_tokens)
+        latest[agent] = call
+        row["agent"], row["turn"], row["needs"], row["gap_s"] = agent, call.turn, len(call.needs), gap_s
         row["release_s"] = start_s[task] if thought or not call.needs else -1.0
-        row["prefix_tokens"] = min(sum(agent.prefix), row["prompt"])
-        row["prefix"] = prefixes.setdefault(agent.prefix, len(prefixes)) if row["prefix_tokens"] else NONE
+        row["prefix_tokens"] = 0 if prefix is None else min(prefix.tokens, row["prompt"])
+        row["prefix"] = NONE if prefix is None else prefixes[prefix]
         for need in call.needs:
             following[number[need]].append(number[task])
     return tasks, following

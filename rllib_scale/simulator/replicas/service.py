@@ -21,7 +21,16 @@ from __future__ import annotations
 import math
 
 from rllib_scale.compiled import rare
-from rllib_scale.simulator.replicas.caches import drop, find, found, keep, make_room, protected
+from rllib_scale.simulator.replicas.caches import (
+    drop,
+    find,
+    found,
+    keep,
+    make_room,
+    pin,
+    protected,
+    unpinned,
+)
 from rllib_scale.simulator.replicas.state import IDLE, NONE, READY, RUNNING
 
 _NEVER = 2**62
@@ -118,10 +127,7 @@ def _admitted(fleet, replica, row):  # type: ignore[no-untyped-def]
     """Admit a waiting call if memory allows. Else, when memory that is kept for a time allows it, or inf."""
     here, call = fleet.replicas[replica], fleet.calls[row]
     own = call.target - call.prefix_tokens
-    needed = here.pinned + here.decoding + own
-    is_new = call.prefix != NONE and fleet.prefixes[replica, call.prefix].running == 0
-    if is_new:
-        needed += call.prefix_tokens
+    needed = here.pinned + here.decoding + own + unpinned(fleet, call, replica)
     if needed > here.kv_tokens:
         return False, math.inf
     if here.keep_s > 0 and here.calls > 0:
@@ -129,16 +135,7 @@ def _admitted(fleet, replica, row):  # type: ignore[no-untyped-def]
         if needed + tokens > here.kv_tokens:
             return False, free_s
     hit = found(fleet, call, replica)
-    if call.prefix != NONE:
-        prefix = fleet.prefixes[replica, call.prefix]
-        prefix.running += 1
-        if is_new:
-            if prefix.row != NONE:  # unused so far
-                drop(fleet, prefix.row)
-            if prefix.tokens == 0:
-                prefix.tokens = call.prefix_tokens
-                here.used += call.prefix_tokens
-            here.pinned += prefix.tokens
+    pin(fleet, call, replica)
     kept = find(fleet, call.session, call.agent, replica)
     if kept != NONE:
         here.used -= fleet.kept[kept].tokens

@@ -76,6 +76,7 @@ CALL = np.dtype(
 KEPT = np.dtype(
     [
         *((name, _I) for name in ("session", "agent", "replica", "prefix", "tokens")),
+        ("before", _I),  # tokens of the prefix that the context begins with
         ("older", _I),
         ("newer", _I),
         ("next", _I),  # of the same agent on other replicas, or of free rows
@@ -85,6 +86,10 @@ KEPT = np.dtype(
 )
 """A context that a replica keeps; a prefix that nobody uses, with agent NONE."""
 PREFIX = np.dtype([(name, _I) for name in ("tokens", "running", "kept", "row")], align=True)
+"""A shared prefix at a replica: its own tokens, 0 unless they are kept; calls that run with it, those of the prefixes
+below it included; kept contexts and kept prefixes right below it; its row in the order of eviction."""
+TREE = np.dtype([("above", _I), ("before", _I)], align=True)
+"""A shared prefix begins with the one above it, which has `before` tokens; or with none, NONE and 0."""
 SESSION = np.dtype([(name, _I) for name in ("script", "number", "left", "next")] + [("start_s", _F)], align=True)
 AGENT = np.dtype([("kept", _I), ("home", _I), ("active", _I), ("tokens", _I), ("until_s", _F)], align=True)
 """Of an agent of a live session: kept contexts, replica of its last call, where it is active, with how many tokens."""
@@ -149,6 +154,7 @@ class Fleet(NamedTuple):
     sessions: NDArray[Any]  # (S,)
     needs: NDArray[np.int64]  # (S, M) calls that a call still waits for
     agents: NDArray[Any]  # (S, A)
+    tree: NDArray[Any]  # (P,)
     tasks: NDArray[Any]  # of all scripts
     first_task: NDArray[np.int64]  # (scripts + 1,)
     successors: NDArray[np.int64]  # within their script
@@ -162,7 +168,7 @@ class Fleet(NamedTuple):
 
 def new_fleet(
     replicas: Sequence[Replica],
-    scripts: tuple[NDArray[Any], NDArray[np.int64], NDArray[np.int64]],
+    scripts: tuple[NDArray[Any], NDArray[Any], NDArray[np.int64], NDArray[np.int64]],
     starts: NDArray[Any],
     live: int,
     closed_loop: bool,
@@ -172,14 +178,14 @@ def new_fleet(
 
     Args:
         replicas: each with its coefficients and limits.
-        scripts: tasks (TASK) of all scripts, first task of each script, successors.
+        scripts: shared prefixes (TREE), tasks (TASK) of all scripts, first task of each script, successors.
         starts: sessions to come (START); in a closed loop the first `live` at their times, each other one when a
             session ends.
         live: rows for live sessions; they grow.
         closed_loop: whether a session that ends is followed by the next one.
         active_for_s: so long after its last answer a session counts to the working set.
     """
-    tasks, first_task, successors = scripts
+    tree, tasks, first_task, successors = scripts
     most = int(np.diff(first_task).max())
     fans = int((tasks["end_next"] - tasks["first_next"]).max(initial=0))
     limits = max(replica.max_calls for replica in replicas)
@@ -196,7 +202,7 @@ def new_fleet(
             row[name] = value
     for name in ("first_waiting", "last_waiting", "oldest", "newest"):
         rows[name] = NONE
-    prefixes = np.zeros((len(replicas), int(tasks["prefix"].max(initial=0)) + 1), PREFIX)
+    prefixes = np.zeros((len(replicas), len(tree)), PREFIX)
     prefixes["row"] = NONE
     sizes = {"calls": (2 * live + 2, CALL), "kept": (4 * live + spare, KEPT), "sessions": (live + 2, SESSION)}
     tables = {name: np.zeros(rows, kind) for name, (rows, kind) in sizes.items()}
@@ -210,6 +216,7 @@ def new_fleet(
         **tables,
         needs=np.zeros((live + 2, most), _I),
         agents=np.zeros((live + 2, int(tasks["agent"].max(initial=0)) + 1), AGENT),
+        tree=tree,
         tasks=tasks,
         first_task=first_task,
         successors=successors,

@@ -15,6 +15,7 @@ from rllib_scale.config.base import Model, NonNegative
 from rllib_scale.errors import UserError
 
 if TYPE_CHECKING:
+    from rllib_scale.workloads.formats.sessions import Sessions
     from rllib_scale.workloads.model import Workload
 
 EVERY_S = 5.0
@@ -81,9 +82,11 @@ class Format:
             description says what it is and where its default comes from.
         read: makes a workload of files or folders, the mapping and the progress. Raises `UserError`, one line with the
             file, its line or record, and the key, for whatever is wrong.
+        collect: adds the sessions of files or folders to `Sessions`, if the format has any; errors as in `read`.
     """
 
     name: str
     description: str
     mapping: type[Model]
     read: Callable[[Sequence[Path], Any, Progress], Workload]
+    collect: Callable[[Sequence[Path], Sessions], None] | None = None

@@ -15,8 +15,7 @@ from typing import Any
 from pydantic import model_validator
 
 from rllib_scale.errors import UserError
-from rllib_scale.workloads.formats.base import Format
-from rllib_scale.workloads.formats.sessions import Call, SessionMapping, Sessions, read_sessions
+from rllib_scale.workloads.formats.sessions import Call, SessionMapping, Sessions, read_sessions, session_format
 from rllib_scale.workloads.formats.sources import Amount, Record, Timestamp, Whole
 
 
@@ -73,7 +72,7 @@ def _call(data: _Call, turn: int) -> Call:
     return Call(data.timestamp, duration_s, prompt, completion, prompt - cached, turn)
 
 
-FORMAT = Format(
+FORMAT = session_format(
     "copilot",
     "GitHub Copilot coding agents of June 2026, shards of JSON lines (github.com/Azure/AzurePublicDataset)",
     SessionMapping,

@@ -8,17 +8,14 @@ turn. Events of tools are counted: their time is in the clocks of the calls.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 from pydantic import Field
 
 from rllib_scale.errors import UserError
-from rllib_scale.workloads.formats.base import Format, Progress
-from rllib_scale.workloads.formats.sessions import Call, Log, Prefixes, SessionMapping, read_calls
-from rllib_scale.workloads.formats.sources import Amount, Block, Record, Whole
-from rllib_scale.workloads.model import Workload
+from rllib_scale.workloads.formats.sessions import Call, Log, SessionMapping, Sessions, read_calls, session_format
+from rllib_scale.workloads.formats.sources import Amount, BlockSize, Record, Whole
 
 
 class _Context(Record):
@@ -28,7 +25,7 @@ class _Context(Record):
 
 
 class _Replay(Record):
-    trace_block_size: Block
+    trace_block_size: BlockSize
     input_length: Whole
     input_sequence_hashes: list[int]
 
@@ -52,37 +49,38 @@ class _Event(Record):
     event: _Event | None = None
 
 
-def read_workload(sources: Sequence[Path], mapping: SessionMapping, progress: Progress) -> Workload:
-    """Read events line by line."""
-    prefixes = Prefixes()
-
-    def add(line: _Event, where: str, log: Log, progress: Progress) -> None:
-        event = line.event or line
-        if event.event_type != "request_end":
-            if event.event_type is None:
-                raise UserError(f"{where}: event_type: field required, also below event")
-            progress.counts[f"{event.event_type:.40} events, not tasks"] += 1
-            return
-        request, ended_ms = event.request, event.event_time_unix_ms
-        if request is None or ended_ms is None:
-            raise UserError(f"{where}: a request_end needs request and event_time_unix_ms")
-        replay = request.replay
-        took_ms, began_ms = request.total_time_ms or 0.0, request.request_received_ms
-        began_ms = max(0.0, ended_ms - took_ms) if began_ms is None else began_ms
-        took_ms = took_ms or max(0.0, ended_ms - began_ms)
-        tokens = replay.input_length if request.input_tokens is None and replay else request.input_tokens or 0
-        new = prefixes.new_tokens(replay.input_sequence_hashes, replay.trace_block_size, tokens) if replay else tokens
-        if request.cached_tokens is not None:
-            new = max(0, tokens - request.cached_tokens)
-        reason, context = request.finish_reason_metadata.get("finish_reason"), event.agent_context
-        session = context.session_id if context else where
-        own = f"{session} {context.trajectory_id if context else None}"
-        parent = context.parent_trajectory_id if context else None
-        log.place(own, parent and f"{session} {parent}")
-        call = Call(began_ms / 1000, took_ms / 1000 or None, tokens, request.output_tokens, new, 0)
-        log.add(session, call, own, ends_turn=reason not in (None, "tool_calls"))
-
-    return read_calls(_Event, add, sources, mapping, progress)
+def _add(line: _Event, where: str, log: Log, sessions: Sessions) -> None:
+    event = line.event or line
+    if event.event_type != "request_end":
+        if event.event_type is None:
+            raise UserError(f"{where}: event_type: field required, also below event")
+        sessions.progress.counts[f"{event.event_type:.40} events, not tasks"] += 1
+        return
+    request, ended_ms = event.request, event.event_time_unix_ms
+    if request is None or ended_ms is None:
+        raise UserError(f"{where}: a request_end needs request and event_time_unix_ms")
+    replay = request.replay
+    took_ms, began_ms = request.total_time_ms or 0.0, request.request_received_ms
+    began_ms = max(0.0, ended_ms - took_ms) if began_ms is None else began_ms
+    took_ms = took_ms or max(0.0, ended_ms - began_ms)
+    tokens = replay.input_length if request.input_tokens is None and replay else request.input_tokens or 0
+    block, new = None, tokens
+    if replay:
+        block, new = sessions.blocks.add(replay.input_sequence_hashes, replay.trace_block_size, tokens)
+    if request.cached_tokens is not None:
+        new = max(0, tokens - request.cached_tokens)
+    reason, context = request.finish_reason_metadata.get("finish_reason"), event.agent_context
+    session = context.session_id if context else where
+    own = f"{session} {context.trajectory_id if context else None}"
+    parent = context.parent_trajectory_id if context else None
+    log.place(own, parent and f"{session} {parent}")
+    call = Call(began_ms / 1000, took_ms / 1000 or None, tokens, request.output_tokens, new, 0, block=block)
+    log.add(session, call, own, ends_turn=reason not in (None, "tool_calls"))
 
 
-FORMAT = Format("dynamo", "request traces of NVIDIA Dynamo, one event per JSON line", SessionMapping, read_workload)
+FORMAT = session_format(
+    "dynamo",
+    "request traces of NVIDIA Dynamo, one event per JSON line",
+    SessionMapping,
+    partial(read_calls, _Event, _add),
+)

@@ -9,20 +9,30 @@ A session is one JSON object; a file holds one, or one per line: `{"id": ..., "r
 - A request whose stream was interrupted has no `api_time` and an empty `stop`. Gaps after such calls (median 7 s,
   quartiles 4 and 15) are like those after a tool (9, 5 and 19), not like a person's (median 207): it ends no turn.
 - `think_time` is the gap rounded to seconds; the clocks are more exact, and are used.
+- `hash_ids` number the blocks of one session (`hash_id_scope` local): the same number in another session is another
+  block. What sessions share is their tools and system prompt, by `tool_tokens` and `system_tokens`.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from functools import partial
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
 from rllib_scale.errors import UserError
-from rllib_scale.workloads.formats.base import Format
-from rllib_scale.workloads.formats.sessions import Agent, SessionMapping, Sessions, read_agents, read_sessions
-from rllib_scale.workloads.formats.sources import Amount, Record, Whole
+from rllib_scale.workloads.formats.sessions import (
+    Agent,
+    Block,
+    Blocks,
+    SessionMapping,
+    Sessions,
+    read_sessions,
+    session_format,
+)
+from rllib_scale.workloads.formats.sources import Amount, BlockSize, Record, Whole
 
 
 class _Request(Record):
@@ -33,6 +43,7 @@ class _Request(Record):
     stop: str
     api_time: Amount | None = None  # s
     input_types: Any = None
+    hash_ids: list[int] | None = None
 
     def follows_a_person(self, stop: str) -> bool:
         """Whether a person spoke between a call that ended with `stop` and this one."""
@@ -44,6 +55,8 @@ class _Request(Record):
 class _Session(Record):
     tool_tokens: Whole | None = None  # these two are the prefix of each of its prompts
     system_tokens: Whole | None = None
+    block_size: BlockSize = 64
+    hash_id_scope: Literal["local", "global"] = "local"
     requests: list[_Entry]
 
 
@@ -57,10 +70,25 @@ _Entry = Annotated[_Request | _Subagent, Field(discriminator="type")]
 
 
 def _add(session: _Session, where: str, sessions: Sessions) -> None:
-    sessions.add(_agent(session, where, sessions.progress.counts))
+    blocks = sessions.blocks if session.hash_id_scope == "global" else Blocks()
+    agent = _agent(session, where, sessions.progress.counts, partial(_block, blocks, session.block_size))
+    for each in agent.all_agents() if session.hash_id_scope == "global" else ():
+        each.prefix = (0, 0)  # the blocks say what it shares
+    sessions.add(agent)
 
 
-def _agent(data: _Session, where: str, counts: Counter[str], began_s: float = 0.0, turn: int | None = None) -> Agent:
+def _block(blocks: Blocks, size: int, request: _Request) -> Block | None:
+    return None if request.hash_ids is None else blocks.add(request.hash_ids, size, request.input_tokens)[0]
+
+
+def _agent(
+    data: _Session,
+    where: str,
+    counts: Counter[str],
+    hashed: Callable[[_Request], Block | None],
+    began_s: float = 0.0,
+    turn: int | None = None,
+) -> Agent:
     """An agent from its requests. Those of a subagent all belong to the `turn` in which it was started."""
     agent = Agent([], prefix=(data.tool_tokens or 0, data.system_tokens or 0))
     current, stop, last_t = turn or 0, "", 0.0
@@ -73,16 +101,16 @@ def _agent(data: _Session, where: str, counts: Counter[str], began_s: float = 0.
             start_s = began_s + t - (entry.duration_ms or 0.0) / 1000
             if start_s < began_s:
                 raise UserError(f"{at}: duration_ms is {entry.duration_ms}: longer than its t, {t:g}")
-            agent.start(_agent(entry, at, counts, start_s, current), counts)
+            agent.start(_agent(entry, at, counts, hashed, start_s, current), counts)
             continue
         current += turn is None and entry.follows_a_person(stop)
         stop = entry.stop
-        agent.call(began_s + t, entry.api_time or None, entry.input_tokens, entry.output_tokens, current)
+        took_s = entry.api_time or None
+        agent.call(began_s + t, took_s, entry.input_tokens, entry.output_tokens, current, hashed(entry))
     return agent
 
 
-recorded = partial(read_agents, _Session, _add)
-FORMAT = Format(
+FORMAT = session_format(
     "kv-cache-tester",
     "sessions of coding agents, one JSON object per file or per line (github.com/callanjfox/kv-cache-tester)",
     SessionMapping,

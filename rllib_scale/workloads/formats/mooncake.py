@@ -8,22 +8,19 @@ cache. Requests with the same `session_id`, which AIPerf added, are turns of one
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
+from functools import partial
 
 from pydantic import Field
 
 from rllib_scale.errors import UserError
-from rllib_scale.workloads.formats.base import Format, Progress
-from rllib_scale.workloads.formats.sessions import Call, Log, Prefixes, SessionMapping, read_calls
-from rllib_scale.workloads.formats.sources import Amount, Block, Record, Whole
-from rllib_scale.workloads.model import Workload
+from rllib_scale.workloads.formats.sessions import Call, Log, SessionMapping, Sessions, read_calls, session_format
+from rllib_scale.workloads.formats.sources import Amount, BlockSize, Record, Whole
 
 
 class MooncakeMapping(SessionMapping):
     """How requests become tasks."""
 
-    block_size: Block = Field(
+    block_size: BlockSize = Field(
         default=512, description="tokens of a block of hash_ids [Mooncake: 512; 16 in traces of Qwen-Bailian]"
     )
 
@@ -37,32 +34,25 @@ class _Request(Record):
     delay: Amount = 0.0
 
 
-def read_workload(sources: Sequence[Path], mapping: MooncakeMapping, progress: Progress) -> Workload:
-    """Read requests line by line."""
-    prefixes, ends_s = Prefixes(), dict[str, float]()
-
-    def add(request: _Request, where: str, log: Log, progress: Progress) -> None:
-        session = request.session_id or where
-        tokens = request.input_length
-        if request.timestamp is not None:
-            start_s = request.timestamp / 1000
-        elif session in ends_s:
-            start_s = ends_s[session] + request.delay / 1000
-        else:
-            raise UserError(f"{where}: timestamp is missing, which only later turns of a session_id may lack")
-        if request.hash_ids is None:
-            progress.counts["requests without hash_ids, of which nothing is cached"] += 1
-        new = tokens if request.hash_ids is None else prefixes.new_tokens(request.hash_ids, mapping.block_size, tokens)
-        call = Call(start_s, None, tokens, request.output_length, new, 0)
-        ends_s[session] = start_s + mapping.fitted_s(call)
-        log.add(session, call, ends_turn=True)
-
-    return read_calls(_Request, add, sources, mapping, progress)
+def _add(request: _Request, where: str, log: Log, sessions: Sessions) -> None:
+    session, tokens = request.session_id or where, request.input_length
+    if request.timestamp is not None:
+        start_s = request.timestamp / 1000
+    elif (before := log.last(session)) is not None:
+        start_s = before.start_s + sessions.mapping.fitted_s(before) + request.delay / 1000
+    else:
+        raise UserError(f"{where}: timestamp is missing, which only later turns of a session_id may lack")
+    call = Call(start_s, None, tokens, request.output_length, tokens, 0)
+    if request.hash_ids is None:
+        sessions.progress.counts["requests without hash_ids, of which nothing is cached"] += 1
+    else:
+        call.block, call.new_tokens = sessions.blocks.add(request.hash_ids, sessions.mapping.block_size, tokens)
+    log.add(session, call, ends_turn=True)
 
 
-FORMAT = Format(
+FORMAT = session_format(
     "mooncake",
     "requests of Mooncake's traces with hash_ids, one per JSON line (github.com/kvcache-ai/Mooncake)",
     MooncakeMapping,
-    read_workload,
+    partial(read_calls, _Request, _add),
 )

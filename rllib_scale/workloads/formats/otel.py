@@ -12,10 +12,8 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from rllib_scale.workloads.formats.base import Format, Progress
-from rllib_scale.workloads.formats.sessions import Call, Log, SessionMapping
+from rllib_scale.workloads.formats.sessions import Call, Log, SessionMapping, Sessions, session_format
 from rllib_scale.workloads.formats.sources import Clock, Digits, Record, either, read_json
-from rllib_scale.workloads.model import Workload
 
 CALLS = ("chat", "text_completion", "generate_content")
 
@@ -61,7 +59,7 @@ class _File(Record):
         return [*self.spans, *(span for part in self.below for span in part.all_spans())]
 
 
-def read_workload(sources: Sequence[Path], mapping: SessionMapping, progress: Progress) -> Workload:
+def collect(sources: Sequence[Path], sessions: Sessions) -> None:
     """Read spans record by record; what is above a span may come later, in another file."""
     log, calls, conversations = Log(), list[tuple[_Span, Call]](), dict[str, str]()
 
@@ -72,16 +70,16 @@ def read_workload(sources: Sequence[Path], mapping: SessionMapping, progress: Pr
             if of.conversation is not None:
                 conversations.setdefault(span.trace, of.conversation)
             if of.operation not in CALLS:
-                progress.counts[f"{of.operation or 'other':.40} spans, not tasks"] += 1
+                sessions.progress.counts[f"{of.operation or 'other':.40} spans, not tasks"] += 1
                 continue
-            progress.counts["calls without tokens"] += of.prompt == 0
+            sessions.progress.counts["calls without tokens"] += of.prompt == 0
             took_s, new = span.end - span.start or None, max(0, of.prompt - of.cached)
             calls.append((span, Call(span.start, took_s, of.prompt, of.answer, new, 0)))
 
-    read_json(sources, _File, add, progress)
+    read_json(sources, _File, add, sessions.progress)
     for span, call in calls:
         log.add(conversations.get(span.trace, span.trace), call, f"{span.trace} {span.id}", span.trace)
-    return log.workload(sources, mapping, progress)
+    log.into(sessions)
 
 
-FORMAT = Format("otel", "spans of generative AI in OpenTelemetry (gen_ai.*)", SessionMapping, read_workload)
+FORMAT = session_format("otel", "spans of generative AI in OpenTelemetry (gen_ai.*)", SessionMapping, collect)

@@ -13,10 +13,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from rllib_scale.workloads.formats.base import Format, Progress
-from rllib_scale.workloads.formats.sessions import Call, Log, UndatedSessions
+from rllib_scale.workloads.formats.sessions import Call, Log, Sessions, UndatedSessions, session_format
 from rllib_scale.workloads.formats.sources import Amount, Record, Whole, read_json
-from rllib_scale.workloads.model import Workload
 
 
 class _Event(Record):
@@ -69,9 +67,9 @@ class _Clock:
             self.play(child, (*path, i))
 
 
-def read_workload(sources: Sequence[Path], mapping: UndatedSessions, progress: Progress) -> Workload:
+def collect(sources: Sequence[Path], sessions: Sessions) -> None:
     """Read traces, one per .json file or one per line of .jsonl files."""
-    log, seen = Log(), set[str]()
+    log, seen, progress, mapping = Log(), set[str](), sessions.progress, sessions.mapping
 
     def add(trace: _Trace, where: str) -> None:
         if trace.trace_id in seen:
@@ -84,7 +82,7 @@ def read_workload(sources: Sequence[Path], mapping: UndatedSessions, progress: P
             clock.play(event, event.branch_path)
 
     read_json(sources, _Trace, add, progress)
-    return log.workload(sources, mapping, progress)
+    log.into(sessions)
 
 
-FORMAT = Format("scaffolding", "traces of TensorRT-LLM's scaffolding", UndatedSessions, read_workload)
+FORMAT = session_format("scaffolding", "traces of TensorRT-LLM's scaffolding", UndatedSessions, collect)

@@ -22,14 +22,15 @@ import heapq
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, NamedTuple
 
 from pydantic import Field
 
 from rllib_scale.config.base import Model, NonNegative, Positive
 from rllib_scale.workloads.formats.accumulator import TASK_FIELDS, Accumulator
-from rllib_scale.workloads.formats.base import Progress, Undated
+from rllib_scale.workloads.formats.base import Format, Progress, Undated
 from rllib_scale.workloads.formats.sources import R, read_json
 from rllib_scale.workloads.model import Workload
 
@@ -107,6 +108,61 @@ class UndatedSessions(Undated, SessionMapping):
     """How recorded calls without a common clock become tasks."""
 
 
+@dataclass(slots=True, eq=False)
+class Block:
+    """A block of prompts with all that is before it.
+
+    Attributes:
+        above: the block before it.
+        tokens: of prompts up to its end.
+    """
+
+    above: Block | None
+    tokens: int
+
+    def common(self, other: Block) -> int:
+        """Tokens with which prompts through this block and through another one begin alike."""
+        a: Block | None = self
+        b: Block | None = other
+        while a is not b:
+            if b is None or (a is not None and a.tokens > b.tokens):
+                assert a is not None
+                a = a.above
+            elif a is None or b.tokens > a.tokens:
+                b = b.above
+            else:
+                a, b = a.above, b.above
+        return a.tokens if a is not None else 0
+
+
+class Blocks:
+    """The blocks of all prompts so far, by their hashes."""
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[Block | None, int], Block] = {}
+
+    def add(self, hashes: Sequence[int], size: int, tokens: int) -> tuple[Block | None, int]:
+        """Add a prompt: its last whole block, and how many of its tokens no earlier prompt began with.
+
+        Args:
+            hashes: of its blocks, of which the last may be partly filled.
+            size: tokens of a whole block.
+            tokens: of the prompt.
+        """
+        at: Block | None = None
+        last, known = at, 0
+        for number, name in enumerate(hashes, 1):
+            block = self._found.get((at, name))
+            if block is None:
+                block = self._found[at, name] = Block(at, number * size)
+            else:
+                known = number
+            at = block
+            if block.tokens <= tokens:
+                last = block
+        return last, max(0, tokens - known * size)
+
+
 @dataclass(slots=True)
 class Call:
     """One answer of a language model.
@@ -120,6 +176,7 @@ class Call:
         turn: the user's turn that it belongs to, counted from 0.
         end_s: when it ended [s], estimated by `Sessions`.
         needs: the tasks that it waited for, by their numbers in the session; set by `Sessions`.
+        block: the last whole block of its prompt, where the trace has hashes of blocks.
     """
 
     start_s: float
@@ -130,6 +187,21 @@ class Call:
     turn: int
     end_s: float = 0.0
     needs: list[int] = field(default_factory=list)
+    block: Block | None = None
+
+    def known_to(self, before: Call | None) -> int:
+        """Tokens of its prompt that the call before it of its agent computed, as far as blocks, or lengths, tell.
+
+        A prompt that goes on from the one before holds that prompt and its answer.
+        """
+        if before is None:
+            return 0
+        goes_on = self.input_tokens >= before.input_tokens
+        if self.block is not None and before.block is not None:
+            common = self.block.common(before.block)
+            if common < before.block.tokens or not goes_on:
+                return common
+        return min(self.input_tokens, before.input_tokens + before.output_tokens) if goes_on else 0
 
 
 @dataclass(slots=True)
@@ -143,15 +215,22 @@ class Agent:
     subagents: list[Agent] = field(default_factory=list)
     prefix: tuple[int, int] = (0, 0)
 
-    def call(self, start_s: float, duration_s: float | None, prompt: int, answer: int, turn: int) -> None:
+    def call(
+        self,
+        start_s: float,
+        duration_s: float | None,
+        prompt: int,
+        answer: int,
+        turn: int,
+        block: Block | None = None,
+    ) -> None:
         """Add a call by its times [s] and tokens, where nobody recorded what was in a cache.
 
-        A prompt holds the prompt and the answer before it. A shorter one than before is a different one: none of it is
-        assumed to be cached.
+        Without blocks, a shorter prompt than the one before is a different one: none of it is assumed to be cached.
         """
-        before = self.calls[-1] if self.calls else None
-        kept = 0 if before is None or prompt < before.input_tokens else before.input_tokens + before.output_tokens
-        self.calls.append(Call(start_s, duration_s, prompt, answer, max(0, prompt - kept), turn))
+        call = Call(start_s, duration_s, prompt, answer, prompt, turn, block=block)
+        call.new_tokens -= call.known_to(self.calls[-1] if self.calls else None)
+        self.calls.append(call)
 
     def start(self, subagent: Agent, counts: Counter[str]) -> None:
         """Add a subagent; one without calls is only counted."""
@@ -171,22 +250,6 @@ class Agent:
         yield self
         for agent in self.subagents:
             yield from agent.all_agents()
-
-
-class Prefixes:
-    """Which tokens of a prompt were in the cache, by hashes of blocks that each stand for a whole prefix.
-
-    The cache is assumed to keep every block of the trace.
-    """
-
-    def __init__(self) -> None:
-        self._seen: set[int] = set()
-
-    def new_tokens(self, hashes: Sequence[int], block: int, tokens: int) -> int:
-        """Tokens of a prompt that no earlier one began with; `block` tokens stand behind each hash."""
-        known = next((i for i, name in enumerate(hashes) if name not in self._seen), len(hashes))
-        self._seen.update(hashes)
-        return max(0, tokens - known * block)
 
 
 @dataclass(slots=True)
@@ -230,16 +293,18 @@ class Log:
         """
         self._entries.setdefault(session, []).append(_Entry(call, at, trace, ends_turn, begins_turn))
 
-    def workload(self, sources: Sequence[Path], mapping: SessionMapping, progress: Progress) -> Workload:
-        """The workload of all sessions, numbered in the order of their first records."""
-        sessions = Sessions(mapping, progress)
+    def last(self, session: str) -> Call | None:
+        """The call of a session that was added last."""
+        return self._entries[session][-1].call if session in self._entries else None
+
+    def into(self, sessions: Sessions) -> None:
+        """Add all sessions, in the order of their first records."""
         for entries in self._entries.values():
             entries.sort(key=lambda entry: entry.call.start_s)
             start_s = entries[0].call.start_s
             for entry in entries:
                 entry.call.start_s -= start_s
             sessions.add(self._tree(entries), start_s)
-        return Workload.collected(sessions.workflows, sources, progress)
 
     def _agents_from(self, name: str | None) -> Iterator[str]:
         """The agents from a name upwards, in a few steps, as names may form a circle; the main one is the last."""
@@ -292,10 +357,10 @@ class Log:
 
 
 class Sessions:
-    """Collects sessions one by one and keeps only their tasks."""
+    """Collects sessions one by one and keeps only their tasks; `blocks` are those that the sessions share."""
 
-    def __init__(self, mapping: SessionMapping, progress: Progress) -> None:
-        self.mapping, self.progress = mapping, progress
+    def __init__(self, mapping: Any, progress: Progress) -> None:
+        self.mapping, self.progress, self.blocks = mapping, progress, Blocks()
         self.workflows = Accumulator()
 
     def add(self, agent: Agent, start_s: float = 0.0) -> None:
@@ -425,52 +490,53 @@ class Sessions:
         self.workflows.add(start_s + arrival_s, number, columns, sorted(edges))
 
 
-def read_calls(
-    model: type[R],
-    add: Callable[[R, str, Log, Progress], None],
-    sources: Sequence[Path],
-    mapping: SessionMapping,
-    progress: Progress,
-) -> Workload:
-    """Read a format whose records are calls, or groups of them; `add(record, where, log, progress)` adds one."""
-    log = Log()
-    read_json(sources, model, lambda record, where: add(record, where, log, progress), progress)
-    return log.workload(sources, mapping, progress)
+class RecordedSession(NamedTuple):
+    """A session: when it began by the clock of the trace [s], its calls, linked, and its agents in the same order."""
+
+    start_s: float
+    calls: list[Call]
+    agents: list[Agent]
 
 
-class _Recorded(Sessions):
+class Recorded(Sessions):
     """Keeps the calls and agents of sessions in place of their tasks."""
 
-    def __init__(self, progress: Progress) -> None:
-        super().__init__(SessionMapping(), progress)
-        self.found: list[tuple[list[Call], list[Agent]]] = []
+    def __init__(self, mapping: Any, progress: Progress) -> None:
+        super().__init__(mapping, progress)
+        self.found: list[RecordedSession] = []
 
     def add(self, agent: Agent, start_s: float = 0.0) -> None:
+        """Add a session that began at `start_s` [s]; one without calls is left out."""
         if agent.calls:
-            self.found.append((self.linked(agent), list(agent.all_agents())))
+            self.found.append(RecordedSession(start_s, self.linked(agent), list(agent.all_agents())))
 
 
-def read_agents(
-    model: type[R], add: Callable[[R, str, Sessions], None], sources: Sequence[Path], progress: Progress
-) -> list[tuple[list[Call], list[Agent]]]:
-    """Calls of each session, linked, agent by agent, and its agents in the same order; arguments: see `read_sessions`.
-
-    Raises:
-        UserError: a source cannot be read, or a record is bad.
-    """
-    sessions = _Recorded(progress)
-    read_json(sources, model, lambda record, where: add(record, where, sessions), progress)
-    return sessions.found
+def read_calls(
+    model: type[R], add: Callable[[R, str, Log, Sessions], None], sources: Sequence[Path], sessions: Sessions
+) -> None:
+    """Read a format whose records are calls, or groups of them; `add(record, where, log, sessions)` adds one."""
+    log = Log()
+    read_json(sources, model, lambda record, where: add(record, where, log, sessions), sessions.progress)
+    log.into(sessions)
 
 
 def read_sessions(
-    model: type[R],
-    add: Callable[[R, str, Sessions], None],
-    sources: Sequence[Path],
-    mapping: SessionMapping,
-    progress: Progress,
-) -> Workload:
+    model: type[R], add: Callable[[R, str, Sessions], None], sources: Sequence[Path], sessions: Sessions
+) -> None:
     """Read a format whose records are sessions; `add(record, where, sessions)` adds one."""
+    read_json(sources, model, lambda record, where: add(record, where, sessions), sessions.progress)
+
+
+def session_format(
+    name: str, description: str, mapping: type[SessionMapping], collect: Callable[[Sequence[Path], Sessions], None]
+) -> Format:
+    """A format of sessions; `collect` adds those of its sources."""
+    return Format(name, description, mapping, partial(_read, collect), collect)
+
+
+def _read(
+    collect: Callable[[Sequence[Path], Sessions], None], sources: Sequence[Path], mapping: Any, progress: Progress
+) -> Workload:
     sessions = Sessions(mapping, progress)
-    read_json(sources, model, lambda record, where: add(record, where, sessions), progress)
+    collect(sources, sessions)
     return Workload.collected(sessions.workflows, sources, progress)

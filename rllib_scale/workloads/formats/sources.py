@@ -54,7 +54,7 @@ Amount = Annotated[float, Field(ge=0, le=MAX_NUMBER, allow_inf_nan=False)]
 """A time in any unit, or bytes."""
 Whole = Annotated[int, Field(ge=0, le=int(MAX_NUMBER))]
 """Tokens, bytes."""
-Block = Annotated[int, Field(ge=1, le=int(MAX_NUMBER))]
+BlockSize = Annotated[int, Field(ge=1, le=int(MAX_NUMBER))]
 """Tokens that a hash stands for."""
 
 

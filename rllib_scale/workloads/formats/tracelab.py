@@ -13,8 +13,7 @@ from functools import partial
 from pydantic import model_validator
 
 from rllib_scale.errors import UserError
-from rllib_scale.workloads.formats.base import Format, Progress
-from rllib_scale.workloads.formats.sessions import Call, Log, SessionMapping, read_calls
+from rllib_scale.workloads.formats.sessions import Call, Log, SessionMapping, Sessions, read_calls, session_format
 from rllib_scale.workloads.formats.sources import Record, Timestamp, Whole
 
 INPUTS = ("user_message", "tool_result")
@@ -41,7 +40,7 @@ class _Round(Record):
         return self
 
 
-def _add(data: _Round, where: str, log: Log, progress: Progress) -> None:
+def _add(data: _Round, where: str, log: Log, sessions: Sessions) -> None:
     inputs = [event.timestamp for event in data.timing_events if event.event_type in INPUTS]
     outputs = [event.timestamp for event in data.timing_events if event.event_type in OUTPUTS]
     ready = [time for time in inputs if not outputs or time <= min(outputs)]
@@ -54,7 +53,7 @@ def _add(data: _Round, where: str, log: Log, progress: Progress) -> None:
     log.add(data.session_id, Call(start_s, duration_s or None, total, data.output_tokens, new, 0), begins_turn=asked)
 
 
-FORMAT = Format(
+FORMAT = session_format(
     "tracelab",
     "rounds of coding agents, one per JSON line (github.com/uw-syfi/TraceLab)",
     SessionMapping,

@@ -10,7 +10,11 @@ import numpy as np
 from rllib_scale.config.replicas import Replica
 from rllib_scale.simulator.replicas.loop import DONE, advance, send
 from rllib_scale.simulator.replicas.scripts import Scripts, joined
-from rllib_scale.simulator.replicas.state import NONE, START, TASK, Fleet, grown, new_fleet
+from rllib_scale.simulator.replicas.state import NONE, START, TASK, TREE, Fleet, grown, new_fleet
+
+TREES = np.array([(NONE, 0), (NONE, 0), (0, 5), (2, 11), (2, 11)], TREE)
+"""Two prefixes, and others that go on from the first."""
+ENDS = np.array([5, 12, 11, 16, 20])
 
 
 @dataclass
@@ -31,14 +35,15 @@ def _script(rng: np.random.Generator, room: int) -> tuple[Any, list[list[int]]]:
     calls = int(rng.integers(1, 9))
     tasks, following = np.zeros(calls, TASK), [list[int]() for _ in range(calls)]
     agents = int(rng.integers(1, 3))
-    prefix = [(int(rng.integers(-1, 2)), 0) for _ in range(agents)]
+    prefix = rng.integers(NONE, len(TREES), agents)
     context = [0] * agents
     for number, task in enumerate(tasks):
         agent = int(rng.integers(agents))
-        chosen = prefix[agent][0]
-        shared = 0 if chosen == NONE else 5 + 7 * chosen
-        task["agent"], task["prefix"], task["prefix_tokens"] = agent, chosen, shared
-        task["output"] = int(rng.integers(1, 12 if rng.random() < 0.5 else 60))
+        if rng.random() < 0.1:
+            prefix[agent] = rng.integers(NONE, len(TREES))
+        shared = 0 if prefix[agent] == NONE else int(ENDS[prefix[agent]])
+        task["agent"], task["prefix"], task["prefix_tokens"] = agent, prefix[agent], shared
+        task["output"] = int(rng.integers(1, 12 if rng.random() < 0.5 else min(60, room - shared)))
         goes_on = max(shared + rng.integers(0, 3), context[agent] * rng.random() * 1.2, 1)
         task["prompt"] = int(min(room - task["output"], goes_on + rng.integers(0, 25)))
         task["reusable"] = int(min(context[agent], task["prompt"]) * (rng.random() < 0.8))
@@ -70,7 +75,7 @@ def random_case(seed: int) -> Case:
         )
         for _ in range(int(rng.integers(1, 4)))
     ]
-    scripts = joined([_script(rng, room) for _ in range(6)])
+    scripts = joined([_script(rng, room) for _ in range(6)], TREES)
     closed, live = bool(rng.random() < 0.6), int(rng.integers(2, 13))
     starts = np.zeros(60, START)
     starts["script"] = rng.integers(0, len(scripts), 60)
