@@ -247,7 +247,11 @@ class Cluster:
     def gather(self, *futures: TaskFuture, timeout: float | None = None) -> list[Any]:
         """The results of several tasks, which run as one workflow; raises as `TaskFuture.result`, the first one's."""
         self.submit(*futures)
-        return [future.result(timeout) for future in futures]
+        references = [future.ended.result(timeout) for future in futures]
+        try:
+            return ray.get(references)  # one call: each costs more than a small result
+        except ObjectLostError:
+            return [future.result(timeout) for future in futures]
 
     # ------------------------------------------------------------------ what futures ask for
 
