@@ -79,7 +79,9 @@ def open_to(fleet, index, replica, rule):  # type: ignore[no-untyped-def]
     room = 1.0 if is_active else (rule[1] * here.kv_tokens - (here.active + call.prompt)) / here.kv_tokens
     if len(rule) > _GATE:
         now, weights = fleet.now[0], rule[_GATE + _TERMS : _PLACE]
-        room += _weighted(fleet, index, replica, rule[_GATE:])
+        terms = _terms(fleet, index, replica)
+        here.place = _weighted(terms, rule[_PLACE:])
+        room += _weighted(terms, rule[_GATE:])
         room += weights[0] + weights[1] * math.log1p(now.held / len(fleet.replicas))
         room += weights[2] * math.log1p(now.time - call.asked_s)
         room += weights[3] * (now.active_tokens / now.memory - 1.0)
@@ -88,21 +90,36 @@ def open_to(fleet, index, replica, rule):  # type: ignore[no-untyped-def]
 
 
 @rare
-def _weighted(fleet, index, replica, weights):  # type: ignore[no-untyped-def]
-    """The sum of PLACE_TERMS by their weights."""
+def _terms(fleet, index, replica):  # type: ignore[no-untyped-def]
+    """PLACE_TERMS; of the second one its factor."""
     call, here, now = fleet.calls[index], fleet.replicas[replica], fleet.now[0]
     hit = found(fleet, call, replica)
     tokens = call.target - hit
     new = math.log1p(here.prefill_s * tokens + here.attention_s * tokens * (hit + tokens / 2))
     step_s = here.step_s + here.call_s * here.decoding + here.context_s * here.context
     return (
+        new,
+        math.log1p(now.held / len(fleet.replicas)),
+        math.log1p(here.calls + here.waiting),
+        math.log1p(here.prefill_s * here.backlog),
+        memory_now(here, now.time),
+        step_s,
+        1.0 if fleet.agents[call.session, call.agent].active == replica else 0.0,
+    )
+
+
+@rare
+def _weighted(terms, weights):  # type: ignore[no-untyped-def]
+    """Their sum by weights."""
+    new, held, calls, backlog, memory, step_s, active = terms
+    return (
         weights[0] * new
-        + weights[1] * new * math.log1p(now.held / len(fleet.replicas))
-        + weights[2] * math.log1p(here.calls + here.waiting)
-        + weights[3] * math.log1p(here.prefill_s * here.backlog)
-        + weights[4] * memory_now(here, now.time)
+        + weights[1] * new * held
+        + weights[2] * calls
+        + weights[3] * backlog
+        + weights[4] * memory
         + weights[5] * 10.0 * step_s
-        + weights[6] * (1.0 if fleet.agents[call.session, call.agent].active == replica else 0.0)
+        + weights[6] * active
     )
 
 
@@ -113,7 +130,7 @@ def _score(fleet, index, replica, rule, time, most, least):  # type: ignore[no-u
     load = here.calls + here.waiting
     if kind == LMETRIC:  # new prefill tokens x batch with the call [arXiv 2603.15202]
         score = float(call.target - found(fleet, call, replica)) * (load + 1)
-        return score * math.exp(_weighted(fleet, index, replica, rule[_PLACE:])) if len(rule) > _GATE else score
+        return score * math.exp(here.place) if len(rule) > _GATE else score
     if kind == WEIGHTED:
         spread = (load - least) / (most - least) if most > least else 0.0
         hit = found(fleet, call, replica) / call.prompt
@@ -151,13 +168,14 @@ def choose(fleet, index, rule, rng):  # type: ignore[no-untyped-def]
     kind, call = int(rule[0]), fleet.calls[index]
     count, most, least, total = 0, 0, 2**62, 0
     for replica in range(len(fleet.replicas)):
-        if open_to(fleet, index, replica, rule):
+        fleet.replicas[replica].open = open_to(fleet, index, replica, rule)
+        if fleet.replicas[replica].open:
             load = fleet.replicas[replica].calls + fleet.replicas[replica].waiting
             count, total, most, least = count + 1, total + load, max(most, load), min(least, load)
     if count == 0:
         return NONE
     home = fleet.agents[call.session, call.agent].home
-    if home != NONE and not open_to(fleet, index, home, rule):
+    if home != NONE and not fleet.replicas[home].open:
         home = NONE
     if kind == STICKY and home != NONE:
         return home
@@ -175,7 +193,7 @@ def choose(fleet, index, rule, rng):  # type: ignore[no-untyped-def]
     for turn in range(2):
         seen = 0
         for replica in range(len(fleet.replicas)):
-            if not open_to(fleet, index, replica, rule):
+            if not fleet.replicas[replica].open:
                 continue
             number = seen
             seen += 1

@@ -46,6 +46,9 @@ REPLICA = np.dtype(
         ("active", _I),  # tokens of the sessions that are active here
         ("evicted", _I),  # tokens
         ("preempted", _I),  # calls
+        # Of the offered call, written by rules:
+        ("open", _I),  # whether it fits, and the gate lets it through
+        ("place", _F),  # weighted sum of PLACE_TERMS, with `adaptive-gate`
     ],
     align=True,
 )
