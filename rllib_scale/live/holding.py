@@ -16,7 +16,7 @@ import numpy as np
 
 from rllib_scale.compiled import Direct
 from rllib_scale.config.schedulers import FLEET_RULES, RuleSpec, parse_scheduler
-from rllib_scale.errors import UserError
+from rllib_scale.errors import UserError, offered
 from rllib_scale.live.routing import SESSIONS, Demand, Replica, RouterSettings
 from rllib_scale.live.stats import LiveStats
 from rllib_scale.schedulers.replicas import REPLICA_RULES
@@ -28,10 +28,30 @@ from rllib_scale.workloads.random_numbers import new_generator
 _answer_round = Direct(answer_round)
 
 
+FOR_REPLICAS = frozenset({"prompt_tokens", "replica", "active_for_s"})
+"""Fields of Demand and RouterSettings that only rules of `service: replica` use."""
+FOR_PLACES = frozenset({"compute_gflop", "memory_gb", "places", "labels", "moved_gb"}) | frozenset(
+    {"compute_gflops", "slowdown", "bandwidth_gb_s", "scenario", "guard"}
+)
+"""Those that only other schedulers use."""
+
+
 def is_for_replicas(settings: RouterSettings) -> bool:
     """Whether the scheduler of a router is a rule of `service: replica`."""
     spec = parse_scheduler(settings.scheduler)
     return isinstance(spec, RuleSpec) and spec.name in FLEET_RULES
+
+
+def check_used(given: RouterSettings | Demand, settings: RouterSettings) -> None:
+    """Refuse a field of settings, or of a demand, which the scheduler would ignore.
+
+    Raises:
+        UserError: with the fields that it uses.
+    """
+    rules, ignored = ("LLM replicas", FOR_PLACES) if is_for_replicas(settings) else ("places", FOR_REPLICAS)
+    for name in sorted(given.model_fields_set & ignored):
+        valid = offered(sorted(type(given).model_fields.keys() - ignored))
+        raise UserError(f"{name}: not with {settings.scheduler}, which decides on {rules}; valid: {valid}")
 
 
 class _Rows:
@@ -70,8 +90,6 @@ class HoldingRouter:
         name, spec = settings.scheduler, parse_scheduler(settings.scheduler)
         if settings.replica is None:
             raise UserError(f"{name}: replica is not given; valid: a preset as h100/8b, or its coefficients")
-        if settings.guard is not None:
-            raise UserError(f"guard: not with {name}, a rule for replicas of a language model; valid: none")
         assert isinstance(spec, RuleSpec)
         rule: Any = REPLICA_RULES[spec.name](spec.parameters)
         self.settings, self._values, self._kind = settings, rule.values, settings.replica

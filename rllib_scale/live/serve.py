@@ -23,7 +23,7 @@ from ray.serve.request_router import PendingRequest, ReplicaID, RequestRouter, R
 from rllib_scale.config.yaml_files import build_model
 from rllib_scale.errors import UserError
 from rllib_scale.live.guarded_routing import GuardedRouting
-from rllib_scale.live.holding import HoldingRouter, is_for_replicas
+from rllib_scale.live.holding import HoldingRouter, check_used, is_for_replicas
 from rllib_scale.live.routing import Demand, Replica, RouterSettings
 from rllib_scale.live.stats import Exporter, LiveStats, remember, remembered, total
 
@@ -220,14 +220,16 @@ class PolicyRouter(RequestRouter):
         """What a request needs.
 
         Raises:
-            UserError: the settings are wrong, or `demand` returned something else.
+            UserError: the settings are wrong, or `demand` returned something else, or what the scheduler does not use.
         """
         if self._wrong is not None:
             raise self._wrong
         fields = dict(self._demand(*pending.args, **pending.kwargs))
         if pending.metadata.session_id:
             fields.setdefault("session", pending.metadata.session_id)
-        return build_model(Demand, fields, "demand")
+        demand = build_model(Demand, fields, "demand")
+        check_used(demand, self._settings)
+        return demand
 
 
 def router_stats(handle: DeploymentHandle) -> LiveStats:
@@ -248,6 +250,7 @@ def _name_of(app: str, deployment: str) -> str:
 
 
 def _routing_of(settings: RouterSettings) -> GuardedRouting | HoldingRouter:
+    check_used(settings, settings)
     return HoldingRouter(settings) if is_for_replicas(settings) else GuardedRouting(settings)
 
 
@@ -259,11 +262,13 @@ def _demand_of(settings: RouterSettings) -> Callable[..., Mapping[str, Any]]:
     """What says the demand of a request.
 
     Raises:
-        UserError: it is neither a function that can be imported nor a demand.
+        UserError: it is neither a function that can be imported nor a demand that the scheduler uses.
     """
     given = settings.demand
     if not isinstance(given, str):
-        fields = build_model(Demand, given or {}, "demand").model_dump(exclude_unset=True)
+        demand = build_model(Demand, given or {}, "demand")
+        check_used(demand, settings)
+        fields = demand.model_dump(exclude_unset=True)
         return lambda *arguments, **keywords: fields
     module, _, name = given.partition(":")
     try:

@@ -108,8 +108,23 @@ def test_of_many_sessions_those_heard_of_last_are_remembered(monkeypatch: pytest
 def test_what_cannot_be_is_refused() -> None:
     with pytest.raises(UserError, match=r"lmetric:gate=1: replica is not given; valid: a preset as h100/8b"):
         router_config("lmetric:gate=1")
-    with pytest.raises(UserError, match="guard: not with lmetric, a rule for replicas"):
+    with pytest.raises(UserError, match="guard: not with lmetric, which decides on LLM replicas; valid: active_for_s,"):
         router_config("lmetric", replica="h100/8b", guard="fastest-idle")
+    for key in (RouterSettings.model_fields | Demand.model_fields).keys() - {"scheduler", "demand", "seed", "session"}:
+        refused = []
+        for scheduler, needed in (("lmetric", {"replica": "h100/8b"}), ("reserve", {})):
+            value = {"labels": ["eu"], "scenario": "steady-0.7", "guard": "fastest-idle", "replica": "h100/8b"}.get(
+                key, 2
+            )
+            settings = {key: value} if key in RouterSettings.model_fields else {}
+            demand = {key: value} if key in Demand.model_fields and not settings else {}
+            try:
+                router_config(scheduler, **needed | settings, demand=demand)
+            except UserError as error:
+                refused.append(str(error).partition(",")[0])
+        assert refused in ([f"{key}: not with lmetric"], [f"{key}: not with reserve"]), (
+            "used by one, refused by the other"
+        )
     router = Router("lmetric:gate=1")
     assert router.asks("k", 1001) is None
     ((key, wrong),) = router.too_large()
