@@ -128,14 +128,7 @@ class HoldingRouter:
         return self._shared
 
     def arrive(self, key: Hashable, demand: Demand, since_s: float) -> None:
-        """See `Routing.arrive`. A request without a session is one of its own.
-
-        Raises:
-            UserError: it asks for what replicas of a language model do not have.
-        """
-        for setting, given, only in (("places", demand.places, 1), ("labels", demand.labels, ())):
-            if given != only:
-                raise UserError(f"demand.{setting}: not with {self.settings.scheduler}; valid: left out")
+        """See `Routing.arrive`. A request without a session is one of its own."""
         name = (key,) if demand.session is None else demand.session
         if name not in self._sessions:
             self._sessions[name] = self._known.take(home=NONE, at=NONE)

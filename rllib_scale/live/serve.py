@@ -94,14 +94,14 @@ class PolicyRouter(RequestRouter):
         key = id(pending_request)  # calls that one request makes share its internal_request_id
         try:
             demand = self._demand_for(pending_request)
-            self._forget(key, "again")
-            since = self._routing.clock() - (time.time() - pending_request.created_at)
-            self._routing.arrive(key, demand, since)
         except Exception as error:  # of the user's function, too: it is about this request
             if self._wrong is None:
                 self._routing.left["rejected"] += 1
             return self._refuse(pending_request, error)
+        self._forget(key, "again")
         place = self._places[key] = self._event_loop.create_future()
+        since = self._routing.clock() - (time.time() - pending_request.created_at)
+        self._routing.arrive(key, demand, since)
         self._decide_soon()
         try:
             name = await place

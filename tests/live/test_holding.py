@@ -131,7 +131,3 @@ def test_what_cannot_be_is_refused() -> None:
     assert key == "k"
     assert str(wrong) == "request: prompt_tokens 1,001: a replica has 1,000"
     assert router.stats().rejected == 1
-    for setting, value in {"places": 2, "labels": ("h100",)}.items():
-        with pytest.raises(UserError, match=rf"demand.{setting}: not with lmetric:gate=1; valid: left out"):
-            router.arrive("k", Demand.model_validate({setting: value}), 0.0)
-    assert router.stats().waiting == 0
