@@ -37,6 +37,7 @@ RULES = '''
 import numpy as np
 from rllib_scale.config.schedulers import FinishParameters, NoParameters
 from rllib_scale.schedulers.base import Rule
+from rllib_scale.observation.starting import Starting
 from rllib_scale.schedulers.dispatcher import Dispatcher
 
 from .costs import speed
@@ -59,13 +60,13 @@ class Patient(Rule):
 
 
 class First(Dispatcher):
-    """The first task on the first server that is idle and large enough."""
+    """The first task that can start, on the first server where it can."""
 
     def dispatch(self, now):
-        for task in now.ready:
-            for row in np.flatnonzero(now.idle & (now.free_memory_gb >= task["memory_gb"])):
-                return [(task["workflow"], task["task"], row)]
-        return []
+        starting = Starting(now)
+        for task, server in np.argwhere(starting.can_start)[:1]:
+            starting.start(task, server)
+        return starting.answers()
 
 
 class Given(NoParameters):

@@ -72,7 +72,7 @@ class Starting:
         snapshot: as it was before any start.
         servers: as they are after the starts.
         waits: (R,) bool: has not been started.
-        can_start: (R, N) bool: the task waits, the server is open and has the memory for it.
+        can_start: (R, N) bool: the task waits, the server is open and has the memory, places and labels that it needs.
         transfer_s: (R, N) s to move the task's input there.
         execution_s: (R, N) s of execution; inf in an empty row.
         lasts_s: (R, N) s of transfer and execution.
