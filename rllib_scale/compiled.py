@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numba
-from numba.core import event
+from numba.core import codegen, compiler, event
 
 SOURCES_OF_CODE = (
     *("workloads/*.py", "observation/*.py", "simulator/*.py", "simulator/replicas/*.py", "schedulers/*.py"),
@@ -57,6 +57,34 @@ class _Notice(event.Listener):
 event.register("numba:compile", _Notice())
 
 
+class _Linked(codegen.JITCodeLibrary):
+    """Code that is linked into that of its callers, and optimised there: no machine code is made of it alone."""
+
+    def _optimize_final_module(self) -> None:
+        """Not before it is linked."""
+
+    def _finalize_final_module(self) -> None:
+        self._finalize_dynamic_globals()
+        self._finalized = True
+
+    @property
+    def codegen(self) -> Any:
+        """Whom numba tells the environment of machine code: of this there is none."""
+        return self
+
+    def set_env(self, name: str, environment: Any) -> None:
+        """Nothing to set."""
+
+
+class _LinkedCompiler(compiler.Compiler):
+    """Compiles to `_Linked`."""
+
+    def define_pipelines(self) -> Any:
+        """As numba does."""
+        self.state.library = _Linked(self.state.targetctx.codegen(), self.state.func_id.func_qualname)
+        return super().define_pipelines()
+
+
 def compiled(
     function: Callable[..., Any],
     allocates: bool = False,
@@ -81,8 +109,11 @@ def compiled(
             inlined knows its constants in any case, but after its loops were made.
     """
     inline = not allocates if inline is None else inline
+    # Code whose sums may be reordered is optimised by itself, so that its callers do not decide how it rounds.
+    linked = internal and not fastmath
     dispatcher = numba.njit(
-        cache=True,
+        cache=not linked,
+        pipeline_class=_LinkedCompiler if linked else compiler.Compiler,
         nogil=True,
         error_model="numpy",
         forceinline=inline,
@@ -94,8 +125,9 @@ def compiled(
     if not per_constant:
         dispatcher.get_call_template = partial(_call_of_any_value, dispatcher.get_call_template)
     # numba checks the function's own file only: a change of reward.py would leave the old reward in the cached kernel.
-    index = dispatcher._cache._cache_file
-    index._source_stamp = (index._source_stamp, SOURCES)
+    if not linked:
+        index = dispatcher._cache._cache_file
+        index._source_stamp = (index._source_stamp, SOURCES)
     return _Internal(dispatcher) if internal else dispatcher
 
 

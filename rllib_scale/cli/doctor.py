@@ -10,7 +10,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from contextlib import ExitStack
 from importlib import metadata
 from multiprocessing import get_context
 
@@ -76,8 +77,8 @@ def _simulate() -> tuple[str, bool]:
     return f"compiled code runs, {rows[0]['completed']} tasks completed in one episode", rows[0]["completed"] > 0
 
 
-PARTS = ("simulator", "networks", "bounds", "replicas", "policies")
-"""What is compiled. Policies need what the simulator's part compiles, so that they come after it."""
+LANES = (("simulator", "policies"), ("networks", "replicas", "bounds"))
+"""What is compiled, by the process that does it: policies reuse what the simulator's part has typed and lowered."""
 
 
 def compile_all() -> Iterator[str]:
@@ -86,17 +87,17 @@ def compile_all() -> Iterator[str]:
     What an earlier process compiled is loaded.
     """
     start, quiet = time.monotonic(), (signal.SIGINT, signal.SIG_DFL)
-    with ProcessPoolExecutor(2, get_context("spawn"), signal.signal, quiet) as pool:
-        running = {pool.submit(compile_part, name): name for name in PARTS[:-1]}
+    with ExitStack() as stack:
+        running: dict[Future[float], str] = {}
+        for lane in LANES:
+            pool = stack.enter_context(ProcessPoolExecutor(1, get_context("spawn"), signal.signal, quiet))
+            running |= {pool.submit(compile_part, name): name for name in lane}
         while running:
-            done, _ = wait([*running], timeout=10, return_when=FIRST_COMPLETED)
+            done, _ = wait(running, timeout=10, return_when=FIRST_COMPLETED)
             for future in done:
-                name = running.pop(future)
-                yield f"compiled: {name}, {future.result():.0f} s"
-                if name == PARTS[0]:
-                    running[pool.submit(compile_part, PARTS[-1])] = PARTS[-1]
+                yield f"compiled: {running.pop(future)}, {future.result():.0f} s"
             if not done:
-                yield f"compiling: {', '.join(running.values())} ({time.monotonic() - start:.0f} s)"
+                yield f"to compile: {', '.join(running.values())} ({time.monotonic() - start:.0f} s)"
 
 
 def compile_part(name: str) -> float:

@@ -20,6 +20,7 @@ from rllib_scale.errors import UserError, offered
 from rllib_scale.live.routing import SESSIONS, Demand, Replica, RouterSettings
 from rllib_scale.live.stats import LiveStats
 from rllib_scale.schedulers.replicas import REPLICA_RULES
+from rllib_scale.simulator.replicas.handles import fleet_handles
 from rllib_scale.simulator.replicas.router import ASKED, KNOWN, answer_round
 from rllib_scale.simulator.replicas.scripts import requests
 from rllib_scale.simulator.replicas.state import NONE, START, new_fleet
@@ -214,8 +215,8 @@ class HoldingRouter:
         self._decisions += self.waiting
         known, heard = self._known.table, self._heard[: self._heard_end]
         count = _answer_round(
-            *(self._fleet, known, heard, self._asked.table, order, self._row_of, self._number_of, self._places, others),
-            *(self._values, self._rng, starts),
+            *(known, heard, self._asked.table, order, self._row_of, self._number_of, self._places, others),
+            *(self._values, self._rng, starts, self._table),
         )
         keys = list(self._requests)
         found = [(keys[position], names[at]) for position, at in starts[:count].tolist()]
@@ -238,6 +239,7 @@ class HoldingRouter:
         if replicas:
             only = requests([1], [1]).arrays  # sessions and calls are told, not played
             self._fleet = new_fleet([self._kind] * len(replicas), only, np.zeros(0, START), 1, True)
+            self._table = fleet_handles(self._fleet)
 
     def stats(self) -> LiveStats:
         """See `Routing.stats`."""

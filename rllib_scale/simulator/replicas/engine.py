@@ -15,7 +15,8 @@ from rllib_scale.observation.answers import NO_FIT, OPEN, PASSED, STARTED, actio
 from rllib_scale.observation.replicas import REPLICAS
 from rllib_scale.simulator.record import SCHEDULE
 from rllib_scale.simulator.replicas.arrivals import starts
-from rllib_scale.simulator.replicas.kernel import UNANSWERED, fleet_handles, step_batch
+from rllib_scale.simulator.replicas.handles import fleet_handles
+from rllib_scale.simulator.replicas.kernel import UNANSWERED, step_batch
 from rllib_scale.simulator.replicas.loop import DONE
 from rllib_scale.simulator.replicas.metrics import Begun, measure
 from rllib_scale.simulator.replicas.rules import play
@@ -107,7 +108,8 @@ class ReplicaEngine:
         for b in np.flatnonzero(~self.done).tolist():
             rng = new_generator(int(self._playing[b, 0]), int(self._playing[b, 1]), _STREAM)
             while not self.done[b]:
-                state = play(self._fleets[b], self._offered[b], self._until_s[b], values[b].copy(), rng, self._room)
+                table = self._table[b]
+                state = play(self._offered[b], self._until_s[b], values[b].copy(), rng, self._room, table)
                 self._offered[b] = DONE
                 self._attend(b, int(state))
 

@@ -14,6 +14,7 @@ import math
 
 from rllib_scale.compiled import compiled, rare
 from rllib_scale.simulator.replicas.caches import forget_owner
+from rllib_scale.simulator.replicas.handles import fleet_of
 from rllib_scale.simulator.replicas.service import carry_out, ending, enqueue, plan
 from rllib_scale.simulator.replicas.state import IDLE, NONE, READY
 
@@ -314,12 +315,12 @@ def next_offer(fleet, until_s, ended):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def advance(fleet, until_s, ended):  # type: ignore[no-untyped-def]
+def advance(until_s, ended, table):  # type: ignore[no-untyped-def]
     """As `next_offer`, called from Python; `ended` is room for the calls of a replica."""
-    return next_offer(fleet, until_s, ended)
+    return next_offer(fleet_of(table), until_s, ended)
 
 
 @compiled
-def send(fleet, index, replica):  # type: ignore[no-untyped-def]
+def send(index, replica, table):  # type: ignore[no-untyped-def]
     """As `answer`, called from Python."""
-    answer(fleet, index, replica)
+    answer(fleet_of(table), index, replica)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from rllib_scale.compiled import compiled, internal
+from rllib_scale.simulator.replicas.handles import fleet_of
 from rllib_scale.simulator.replicas.rules import choose
 from rllib_scale.simulator.replicas.state import NONE
 
@@ -33,11 +34,10 @@ ASKED = np.dtype(
 
 
 @compiled
-def answer_round(fleet, known, heard, asked, order, row_of, numbers, places, others, rule, rng, found):  # type: ignore[no-untyped-def]
+def answer_round(known, heard, asked, order, row_of, numbers, places, others, rule, rng, found, table):  # type: ignore[no-untyped-def]
     """Answer the requests that wait, the first that came first; returns how many start.
 
     Args:
-        fleet: with a row of `calls`, `sessions`, `agents` and `kept` to describe a request to the rules.
         known: sessions, KNOWN. A session that starts here has its replica as `at` and `home` afterwards.
         heard: rows of `known`, the session heard of last is the last; of a row that stands there twice the last counts.
         asked: requests, ASKED.
@@ -49,7 +49,9 @@ def answer_round(fleet, known, heard, asked, order, row_of, numbers, places, oth
         rule: see `rules.VALUES`.
         rng: of the rule.
         found: (requests, 2), where the position in `order` and the row of the fleet of each that starts are written.
+        table: of a fleet with a row of `calls`, `sessions`, `agents` and `kept` to describe a request to the rules.
     """
+    fleet = fleet_of(table)
     now, replicas = fleet.now[0], fleet.replicas
     now.held = _write_running(fleet, asked, order, row_of, others)
     _write_sessions(fleet, known, heard, row_of)

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from rllib_scale.compiled import compiled, internal, rare
 from rllib_scale.simulator.replicas.caches import found
+from rllib_scale.simulator.replicas.handles import fleet_handles, fleet_of
 from rllib_scale.simulator.replicas.loop import FULL, answer, fits, next_offer
 from rllib_scale.simulator.replicas.service import duration
 from rllib_scale.simulator.replicas.state import NONE, RUNNING, Fleet, grown
@@ -209,8 +210,9 @@ def choose(fleet, index, rule, rng):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def play(fleet, index, until_s, rule, rng, ended):  # type: ignore[no-untyped-def]
+def play(index, until_s, rule, rng, ended, table):  # type: ignore[no-untyped-def]
     """Play under a rule until a time: DONE or FULL. `index`: the call that is offered already, or NONE."""
+    fleet = fleet_of(table)
     while True:
         if index >= 0:
             replica = choose(fleet, index, rule, rng)
@@ -228,7 +230,7 @@ def run(
     """Play one fleet under a rule, its kind and VALUES, and append the records of completed calls to `parts`."""
     ended = np.zeros(fleet.batch.shape[1], np.int64)
     while True:
-        state = play(fleet, NONE, until_s, values, rng, ended)
+        state = play(NONE, until_s, values, rng, ended, fleet_handles(fleet))
         parts.append(fleet.records[: fleet.now[0]["records"]].copy())
         fleet.now["records"] = 0
         if state != FULL:

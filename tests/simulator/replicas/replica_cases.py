@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from rllib_scale.config.replicas import Replica
+from rllib_scale.simulator.replicas.handles import fleet_handles
 from rllib_scale.simulator.replicas.loop import DONE, advance, send
 from rllib_scale.simulator.replicas.scripts import Scripts, joined
 from rllib_scale.simulator.replicas.state import NONE, START, TASK, TREE, Fleet, grown, new_fleet
@@ -89,13 +90,14 @@ def played(case: Case, check: Any = None) -> Fleet:
     """The compiled model under the case's rule."""
     fleet = new_fleet(case.replicas, case.scripts.arrays, case.starts, case.live, case.closed_loop)
     ended = np.zeros(fleet.batch.shape[1], np.int64)
-    while (index := advance(fleet, case.until_s, ended)) != DONE:
+    while (index := advance(case.until_s, ended, fleet_handles(fleet))) != DONE:
         if index < 0:
             fleet = grown(fleet)
             continue
         call = fleet.calls[index]
         session = fleet.sessions[call["session"]]
-        send(fleet, index, case.rule(int(session["number"]), int(call["call"])))
+        replica = case.rule(int(session["number"]), int(call["call"]))
+        send(index, replica, fleet_handles(fleet))
         if check is not None:
             check(fleet)
     return fleet
