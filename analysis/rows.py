@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import pandas as pd
@@ -55,6 +55,18 @@ def setting_label(setting: Setting, every: list[Setting]) -> str:
         if len({getattr(other, name) for other in every if other.scenario == setting.scenario}) > 1:
             parts.append(f"{name} {getattr(setting, name)}")
     return ", ".join(parts)
+
+
+def without_common(labels: Sequence[str]) -> tuple[list[str], str]:
+    """Labels of settings without the changes that all have, and those changes.
+
+    >>> without_common(["agents with a=1; b=2", "agents with a=1; b=3", "agents with a=1"])
+    (['agents with b=2', 'agents with b=3', 'agents'], 'a=1')
+    """
+    split = [(head, changes.split("; ")) for head, _, changes in (each.partition(" with ") for each in labels)]
+    common = [each for each in split[0][1] if all(each in changes for _, changes in split)] if len(split) > 1 else []
+    own = [(head, "; ".join(each for each in changes if each not in common)) for head, changes in split]
+    return [f"{head} with {changes}" if changes else head for head, changes in own], "; ".join(filter(None, common))
 
 
 def select(episodes: pd.DataFrame, scenario: str, mask: str, decision: str, changes: str = "") -> pd.DataFrame:

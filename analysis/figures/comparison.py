@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from ..labels import LOWER_IS_BETTER, axis_label, label
+from ..rows import without_common
 from ..stats.families import QUESTIONS, TESTED
 from ..tables.relative import BASE, PREFIX
 from .chart import MOST_IN_ROWS, Chart, Grid, Marks, Panel, in_rows, span, varies
@@ -136,9 +137,11 @@ def ranks(tables: Mapping[str, tuple[pd.DataFrame, str]], hidden: Container[str]
     values = values.loc[values.mean(axis=1).sort_values(kind="stable").index]
     if min(values.shape) < 2:
         return Chart(caption="no two methods to rank, or a single setting")
+    values.columns, common = without_common(list(values))
     texts = values.map(lambda rank: "" if np.isnan(rank) else f"{rank:.0f}")
     panel = Panel(grid=Grid(-values, texts))
     said = "Rank by mean in the primary endpoint, 1 the best; equal means share a rank. Blank: not played."
+    said += f" All with {common}." if common else ""
     return Chart([panel], f"{said} {note}".strip())
 
 

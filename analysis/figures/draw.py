@@ -24,6 +24,8 @@ from .chart import Chart, Grid, Marks, Panel
 
 WIDTH, PANEL, ROW = 7.4, 2.6, 0.27
 """Width of a figure, height of a panel and of a row [inch]."""
+MOST_LETTERS, SLOPE = 44, 0.055
+"""Letters of a column's name, and height of each where it is turned [inch]."""
 BESIDE, LETTER = 4.2, 0.075
 """Width of a panel beside the names of rows, of which further ones take half, and of a letter of these [inch]."""
 
@@ -58,7 +60,8 @@ def draw(chart: Chart) -> Figure:
         above = 0.24 * math.ceil(len(entries) / style.legend_columns(width, list(entries)))
         beside = 0.12 if any(map(_beside, chart.panels)) else 0.04167  # a browser's letters are wider
         layout = ConstrainedLayoutEngine(w_pad=beside)
-        figure = Figure(figsize=(width, sum(heights) + above + 0.9), layout=layout)
+        below = 0.9 + 0.17 * max(0, style.caption_text(width, chart.caption).count("\n") - 2)
+        figure = Figure(figsize=(width, sum(heights) + above + below), layout=layout)
         grid = figure.subplots(lines, columns, squeeze=False, gridspec_kw={"height_ratios": heights})
         for axes in grid.ravel()[len(chart.panels) :]:
             axes.set_axis_off()
@@ -77,8 +80,15 @@ def _beside(panel: Panel) -> list[str]:
 
 def _height(panel: Panel) -> float:
     if panel.grid is not None:
-        return 1.1 + 0.34 * len(panel.grid.values)
+        longest = max(map(len, _below(panel.grid)), default=0)
+        return 1.1 + 0.34 * len(panel.grid.values) + SLOPE * max(0, longest - 16)
     return 0.85 + ROW * max(2, len(panel.rows)) if panel.rows else PANEL
+
+
+def _below(grid: Grid) -> list[str]:
+    """Names of the columns; of long ones the ends, in which they mostly differ."""
+    names = [str(name) for name in grid.values.columns]
+    return [name if len(name) <= MOST_LETTERS else f"…{name[1 - MOST_LETTERS :]}" for name in names]
 
 
 def _entries(chart: Chart) -> dict[str, Line2D]:
@@ -171,7 +181,7 @@ def _draw_grid(axes: Axes, grid: Grid) -> None:
     edges = np.arange(columns + 1) - 0.5, np.arange(rows + 1) - 0.5
     image = axes.pcolormesh(*edges, np.ma.masked_invalid(values), cmap=style.CELLS)
     axes.set_ylim(rows - 0.5, -0.5)
-    names = [str(name) for name in grid.values.columns]
+    names = _below(grid)
     turned = max(map(len, names)) * columns > 60
     axes.set_xticks(range(columns), names, rotation=40 if turned else 0, ha="right" if turned else "center")
     axes.set_yticks(range(rows), [str(name) for name in grid.values.index])

@@ -94,10 +94,14 @@ def looks(frame: pd.DataFrame, names: Sequence[str]) -> dict[str, Look]:
     return result
 
 
+def caption_text(width: float, text: str) -> str:
+    """A caption in lines that fit into a figure of this width [inch]."""
+    return textwrap.fill(text, int(width * 12.5))
+
+
 def caption(figure: Figure, text: str) -> None:
     """Write a caption under the axes, wrapped to the figure's width."""
-    characters = int(figure.get_figwidth() * 12.5)
-    figure.supxlabel(textwrap.fill(text, characters), fontsize=10, x=0.02, ha="left", color="0.25")
+    figure.supxlabel(caption_text(figure.get_figwidth(), text), fontsize=10, x=0.02, ha="left", color="0.25")
 
 
 def legend_columns(width: float, labels: Sequence[str]) -> int:

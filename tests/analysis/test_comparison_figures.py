@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from rllib_scale_analysis.dashboard import charts
 from rllib_scale_analysis.figures import comparison, draw
 from rllib_scale_analysis.tables.comparisons import paired_table
@@ -91,3 +94,21 @@ def test_ranks_share_ties_and_leave_what_was_not_played_blank() -> None:
     best = {str(name): rank for name, rank in found["b"].items()}
     assert sorted(rank for name, rank in best.items() if name != "heft") == ["1", "2", "3"]
     assert best["heft"] == ""
+
+
+@pytest.mark.parametrize("count", [2, 7, 12])
+def test_ranks_of_any_number_of_settings_with_long_names_are_drawn_whole(count: int) -> None:
+    rows = [episode_row(n, None, 16, 0, response_censored_s=v) for n, v in {"lmetric:gate=1": 3.0, "gate": 2.0}.items()]
+    table, common = table4(typed_episodes(rows)), "service.trace=kv-cache-tester-350.jsonl.gz#sha256=b0dd9c4a6a77e3ee"
+    names = [f"agents-replicas with {common}; service.part=test; service.sessions={live}" for live in range(count)]
+    for labels in (names, [f"scenario-{number} with {'x' * 90}={number}" for number in range(count)]):
+        chart = comparison.ranks({name: (table, METRIC) for name in labels})
+        figure = draw.draw(chart)
+        with warnings.catch_warnings(action="error"):
+            FigureCanvasAgg(figure).draw()
+        inside = figure.axes[0].get_window_extent()
+        assert inside.width > 150
+        assert inside.height > 20 * len(table)
+    columns = list(comparison.ranks({name: (table, METRIC) for name in names}).panels[0].grid.values)  # type: ignore[union-attr]
+    assert columns == [f"agents-replicas with service.sessions={live}" for live in range(count)]
+    assert common in comparison.ranks({name: (table, METRIC) for name in names}).caption
