@@ -89,7 +89,8 @@ def advice(rows: pd.DataFrame, policy: str, base: str, workflows: int) -> str:
     """One sentence: what to use, and why.
 
     A scheduler is better than the base if its response is lower by WORTH_PERCENT at least, significantly after Holm's
-    correction for all that are compared, and it leaves no more tasks unfinished. The best mean of those is used.
+    correction for all that are compared, and it leaves no more tasks unfinished. The best mean of those is used, or the
+    policy that is tried, if the interval of their difference contains 0.
 
     Args:
         rows: one for each method and episode, with RESPONSE, TAIL and `unfinished`.
@@ -111,9 +112,12 @@ def advice(rows: pd.DataFrame, policy: str, base: str, workflows: int) -> str:
         tried = f"; {policy} answers {response[policy].said('sooner', 'later')}" if policy in response else ""
         return f"Keep {base}: nothing answers clearly sooner, by {WORTH_PERCENT:g} % at least{tried}."
     best = min(better, key=lambda method: response[method].mean)
+    no_better = "no rule is better"
+    if policy in better and policy != best and percent(rows, policy, best, RESPONSE).low <= 0:
+        best, no_better = policy, "no rule is clearly better"
     why = f"Use {best}: it answers {response[best].said('sooner', 'later')} than {base}"
     if best == policy:
-        why += ", and no rule is better"
+        why += f", and {no_better}"
     elif policy in response:
         why += f", and {policy} answers {percent(rows, policy, best, RESPONSE).said('sooner', 'later')} than {best}"
     tail = compared[best][TAIL]
