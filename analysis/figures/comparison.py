@@ -137,7 +137,7 @@ def ranks(tables: Mapping[str, tuple[pd.DataFrame, str]], hidden: Container[str]
     values = values.loc[values.mean(axis=1).sort_values(kind="stable").index]
     if min(values.shape) < 2:
         return Chart(caption="no two methods to rank, or a single setting")
-    values.columns, common = without_common(list(values))
+    values.columns, common = without_common(list(found))
     texts = values.map(lambda rank: "" if np.isnan(rank) else f"{rank:.0f}")
     panel = Panel(grid=Grid(-values, texts))
     said = "Rank by mean in the primary endpoint, 1 the best; equal means share a rank. Blank: not played."
