@@ -21,7 +21,7 @@ from rllib_scale.files import write_json
 
 PACKAGES = ("ray", "torch", "gymnasium", "numpy", "numba")
 """On whose versions the numbers depend."""
-NAMES = ("sim", "net", "train", "scaling", "decide", "live", "rates", "router")
+NAMES = ("sim", "replicas", "net", "train", "scaling", "decide", "live", "rates", "router")
 
 
 @click.command()

@@ -13,7 +13,7 @@ import pytest
 import torch
 from click.testing import CliRunner
 
-from benchmarks import agreement, decide, measure, net, rates, scale, sim
+from benchmarks import agreement, decide, measure, net, rates, replicas, scale, sim
 from benchmarks.__main__ import main
 from benchmarks.measure import Measure
 from benchmarks.plain_ppo import PlainPPO
@@ -58,6 +58,13 @@ def test_the_command_writes_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     (first, second) = rows["ours / slow reference, N=16, batch 2"]["rounds"]
     assert first.keys() == second.keys() == {"ours", "reference"}
     assert min(first["ours"].values()) > 0
+
+
+@pytest.mark.slow
+def test_replicas() -> None:
+    rows = check(replicas.run(1, replicas=(2,), end_s=300.0), 1)
+    assert rows["calls a core, lmetric:gate=1, 2 replicas, 20 sessions each"]["value"] > 0
+    assert rows["a call on replicas / one of fixed service, both N=16 (speed)"]["bar"] == 1 / 3
 
 
 @pytest.mark.slow

@@ -263,11 +263,11 @@ class CMAES(WholeEpisodes):
         description="episodes of each candidate, with evenly spread loads; larger clusters have fewer episodes, and "
         "all numbers of servers have the same weight",
     )
-    objective: Literal["response", "balanced", "tail"] = Field(
+    objective: Literal["response", "balanced", "tail", "even"] = Field(
         default="balanced",
         description="response: the mean response time; balanced: 80 % of it and 10 % each of mean and 95th percentile "
         "of the job completion time; tail: 70 % of it and 30 % of that percentile, for which on replicas stands the "
-        "mean of the slowest hundredth of calls",
+        "mean of the slowest hundredth of calls; even: half of each",
     )
     initial: PriceParameters | Literal["dual-price"] = Field(
         default=PriceParameters(),

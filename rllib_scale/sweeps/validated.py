@@ -26,7 +26,12 @@ from rllib_scale.workloads.family import draw_played
 Played = TypeVar("Played")
 TRAINING, VALIDATION, NORMALS = 2, 3, 4
 """Spawn keys that separate these random streams from each other and from other uses of the same seed."""
-OBJECTIVES = {"response": (1.0, 0.0, 0.0), "balanced": (0.8, 0.1, 0.1), "tail": (0.7, 0.0, 0.3)}
+OBJECTIVES = {
+    "response": (1.0, 0.0, 0.0),
+    "balanced": (0.8, 0.1, 0.1),
+    "tail": (0.7, 0.0, 0.3),
+    "even": (0.5, 0.0, 0.5),
+}
 """Weights of the first three of `Outcomes`: mean response, mean JCT, and what is slowest."""
 STATE = "search.pkl"
 
