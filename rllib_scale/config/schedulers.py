@@ -108,6 +108,11 @@ class AdaptivePriceParameters(NoParameters):
         description="weight of a workflow's age in the order of tasks; lower: a lower mean response, and a higher 95th "
         "percentile of job completion times",
     )
+    scarce: Annotated[float, Field(ge=0, le=4)] = Field(
+        default=0.0,
+        description="power of the share of capacity that a task fits, by which its key in the order is divided: "
+        "what few servers can run is placed first",
+    )
 
 
 class GateParameters(NoParameters):

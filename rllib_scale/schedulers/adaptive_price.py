@@ -66,7 +66,8 @@ class AdaptivePrice(PricingDispatcher):
     def reset(self, seeds: list[tuple[int, int]]) -> None:
         """See `BasePolicy.reset`."""
         super().reset(seeds)
-        self.learned = AdaptiveTerms(np.broadcast_to(self.weights, (len(seeds), *SHAPE)), self._moves_take_time)
+        weights = np.broadcast_to(self.weights, (len(seeds), *SHAPE))
+        self.learned = AdaptiveTerms(weights, self._moves_take_time, self.parameters.scarce)
 
     def change_servers(self, seeds: list[tuple[int, int]]) -> None:
         """See `BasePolicy.change_servers`."""

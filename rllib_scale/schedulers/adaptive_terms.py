@@ -47,6 +47,7 @@ class AdaptiveTerms:
     Args:
         weights: (B, 8, 13) the map U of each environment, rows THETA and columns INPUTS.
         moves_take_time: otherwise what is moved counts nothing.
+        scarce: see `AdaptivePriceParameters`.
 
     Attributes:
         inputs: (B, 13) of the last event.
@@ -54,7 +55,7 @@ class AdaptiveTerms:
         prices: what has been solved for.
     """
 
-    def __init__(self, weights: np.ndarray, moves_take_time: bool = True) -> None:
+    def __init__(self, weights: np.ndarray, moves_take_time: bool = True, scarce: float = 0.0) -> None:
         count = len(weights)
         self._moves_take_time = moves_take_time
         self.weights = np.ascontiguousarray(weights)
@@ -64,6 +65,7 @@ class AdaptiveTerms:
         self._memory["clock_s"] = -1.0
         self.forget_servers()
         self._numbers = np.zeros((count, len(NUMBERS)))
+        self._numbers[:, NUMBERS.index("scarce")] = scarce
 
     def forget_servers(self) -> None:
         """There are others from now on, of any number; what was learned of the workload is kept."""
@@ -71,7 +73,7 @@ class AdaptiveTerms:
         self._memory["is_changed"] = 1
 
     def __call__(self, view: View) -> tuple[np.ndarray, np.ndarray]:
-        """NUMBERS (B, 8) and prices (B, N) for `Visits.by_price`; writes estimated followers into the view."""
+        """NUMBERS (B, 9) and prices (B, N) for `Visits.by_price`; writes estimated followers into the view."""
         if self.prices.limit.shape != view.limit.shape:
             self.prices, self._server_prices = no_prices(*view.limit.shape), np.zeros(view.limit.shape)
         results = (self.inputs, self.theta, self._numbers, self._server_prices)
@@ -229,7 +231,7 @@ def _write_numbers(b, x, theta, prices, numbers, server_prices):  # type: ignore
     numbers[2] *= means.descendants ** theta[0]
     # Likewise the cost: penalty and prices are multiplied by n_mean^alpha in place of dividing n by n_mean.
     numbers[5] = theta[7] * means.tau * weight
-    numbers[6], numbers[7] = means.compute, 2.0 * means.tau
+    numbers[7], numbers[8] = means.compute, 2.0 * means.tau
     for j in range(len(server_prices)):
         k = prices.of[b, j]
         server_prices[j] = 0.0

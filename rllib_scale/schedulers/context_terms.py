@@ -74,7 +74,7 @@ class ContextTerms:
         self._memory["is_changed"] = 1
 
     def __call__(self, view: View) -> tuple[Floats, Floats]:
-        """NUMBERS (B, 8) and prices (B, N) for `Visits.by_price`; once an event."""
+        """NUMBERS (B, 9) and prices (B, N) for `Visits.by_price`; once an event."""
         if self._prices.shape != view.limit.shape:
             own = speeds_of(view.capacity)
             self._of = np.where(view.capacity > 0, np.searchsorted(own, view.capacity), -1)
@@ -91,7 +91,7 @@ class ContextTerms:
 def write_theta(  # type: ignore[no-untyped-def]
     view, weights, sizes, of, idle, counts, to_ours, to_theirs, memory, context, theta, numbers, prices
 ):  # fmt: skip
-    """Write the context (B, 9 + K), theta (B, 5 + K), NUMBERS (B, 8) and prices (B, N) of every environment.
+    """Write the context (B, 9 + K), theta (B, 5 + K), NUMBERS (B, 9) and prices (B, N) of every environment.
 
     `sizes` (2,) limits of the places that `size` tells apart; `of` (N,) class of each server, -1 of an empty row;
     `idle`, `counts` (M,) scratch; `to_ours` (K, M) and `to_theirs` (M, K) interpolate between the cluster's classes

@@ -91,7 +91,7 @@ class PricingDispatcher(VisitingDispatcher):
 
     @abstractmethod
     def terms(self, view: View) -> tuple[np.ndarray, np.ndarray]:
-        """NUMBERS (B, 8) and the price of a second on each server (B, N); asked again in a round, the same."""
+        """NUMBERS (B, 9) and the price of a second on each server (B, N); asked again in a round, the same."""
 
     def decide(self, view: View) -> np.ndarray:
         """See `VisitingDispatcher.decide`."""
@@ -120,7 +120,7 @@ class Price(PricingDispatcher):
     def terms(self, view: View) -> tuple[np.ndarray, np.ndarray]:
         """See `PricingDispatcher.terms`."""
         if self._prices_of_batch.shape != view.limit.shape:
-            own = [float(getattr(self.parameters, name)) for name in NUMBERS[: -len(UNITS)]]
+            own = [float(getattr(self.parameters, name, 0.0)) for name in NUMBERS[: -len(UNITS)]]
             self._numbers = np.tile([*own, *UNITS], (len(view.env), 1))
             self._prices_of_batch = np.tile(self.server_prices(view.capacity), (len(view.env), 1))
         return self._numbers, self._prices_of_batch

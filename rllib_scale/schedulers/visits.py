@@ -8,9 +8,17 @@ from rllib_scale.compiled import Direct, compiled, internal
 from rllib_scale.observation.starting import give
 from rllib_scale.observation.view import View
 from rllib_scale.schedulers.kinds import add, choose_by_kind, delay, room_for, sort_servers
-from rllib_scale.schedulers.visiting import LEAST_COST, OPTION, Way, choose, compiled_servers_in, write_options
+from rllib_scale.schedulers.visiting import (
+    LEAST_COST,
+    OPTION,
+    Way,
+    choose,
+    compiled_servers_in,
+    fits_on,
+    write_options,
+)
 
-NUMBERS = ("a", "b", "age", "alpha", "kappa", "penalty", "compute_unit_gflop", "time_unit_s")
+NUMBERS = ("a", "b", "age", "alpha", "kappa", "penalty", "scarce", "compute_unit_gflop", "time_unit_s")
 """Of the price rule, in the order of the columns of `visit_by_price`; see PriceParameters, whose units are UNITS."""
 UNITS = (10.0, 10.0)
 ORDERS = ("longest-hop", "most-descendants", "shortest-task", "descendants-per-work", "first-ready", "first-arrival")
@@ -54,7 +62,7 @@ class Visits:
 
         Args:
             view: of the batch.
-            numbers: (B, 8) float64, NUMBERS of each environment.
+            numbers: (B, 9) float64, NUMBERS of each environment.
             prices: (B, N) float64 of a second on each server.
             options: (at least K, 2) OPTION, written: for each answer the chosen server and the best other one.
 
@@ -129,12 +137,26 @@ def keys_by_price(numbers, view, key):  # type: ignore[no-untyped-def]
     for b in range(len(view.env)):
         if not view.is_open[b].any():
             continue
-        a, power, age = numbers[b, 0], numbers[b, 1], numbers[b, 2]
-        unit, time_unit = numbers[b, 6], numbers[b, 7]
+        a, power, age, scarce = numbers[b, 0], numbers[b, 1], numbers[b, 2], numbers[b, 6]
+        unit, time_unit = numbers[b, 7], numbers[b, 8]
         for i in range(view.env[b].num_waiting):
             task = view.waiting[b, i]
             urgent = task.descendants**a * (task.compute_gflop / unit) ** power
+            if scarce > 0.0:
+                urgent *= _able_share(b, task, view) ** -scarce
             key[b, i] = urgent + age * (view.env[b].clock_s - task.arrival_s) / time_unit
+
+
+@internal
+def _able_share(b, task, view):  # type: ignore[no-untyped-def]
+    """Share of the capacity that is there on servers that a task fits; 1 where it fits none."""
+    servers, able, whole = compiled_servers_in(view, b), 0.0, 0.0
+    for j in range(len(servers.capacity)):
+        if servers.limit[j] >= 0.0:
+            capacity = servers.capacity[j] * servers.properties[j].max_concurrent
+            whole += capacity
+            able += capacity if fits_on(j, task, servers) else 0.0
+    return able / whole if able > 0.0 else 1.0
 
 
 # ---------------------------------------------------------------------- order

@@ -225,3 +225,12 @@ def test_a_task_that_many_wait_for_goes_first() -> None:
 def test_a_map_of_another_shape_is_refused() -> None:
     with pytest.raises(ValueError, match=r"weights \(8, 20\): must be \(8, 13\)"):
         AdaptivePrice(weights=np.zeros((8, 20)))
+
+
+@pytest.mark.parametrize("scarce", [0.0, 1.0])
+def test_what_few_servers_can_run_is_placed_first(scarce: float) -> None:
+    """The tasks that fit both servers are shorter; two thirds of the capacity are on the one that the other fits."""
+    given = workload((0, [(3, 20)], []), (0.1, [(7, 20), (6, 5), (6, 5)], []))
+    started = starts(f"adaptive-price:strength=0,tail=0,scarce={scarce}", TWO, given)
+    on_large = [(start_s, task) for (flow, task), (server, start_s) in started.items() if (flow, server) == (1, 1)]
+    assert (min(on_large)[1] == 0) == (scarce > 0)

@@ -52,7 +52,10 @@ def made_up_moments(generator: np.random.Generator, labelled: bool) -> View:
 @pytest.mark.parametrize("waiting", [0.0, 0.5, 1.0, 2.0])
 def test_servers_are_chosen_by_kind_as_among_all(waiting: float) -> None:
     """At equal costs the lowest one, also where costs are the same but for their rounding."""
-    numbers, prices = np.array([[1, -1, 0.1, 2, waiting, 0.5, 10, 10]] * 2), np.repeat([[0.0, 0.5, 3.0]] * 2, 3, axis=1)
+    numbers, prices = (
+        np.array([[1, -1, 0.1, 2, waiting, 0.5, 0, 10, 10]] * 2),
+        np.repeat([[0.0, 0.5, 3.0]] * 2, 3, axis=1),
+    )
     started = 0
     for seed in range(300):
         decided = []

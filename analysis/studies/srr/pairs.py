@@ -1,11 +1,14 @@
-"""Five pairs of trainings of `scale-any`, with the paper's SRR and without: per cent of the mean response.
+"""Pairs of trainings of `scale-any`, with the paper's SRR and without: per cent of the mean response.
 
-python analysis/studies/srr/pilot.py    # rows of ../learning: all 120 problems, each whole and revealed
+python analysis/studies/srr/pairs.py analysis/studies/learning/episodes.parquet    # the pilot
+python analysis/studies/srr/pairs.py analysis/studies/srr/episodes.parquet         # the experiment
+
+All 120 problems, each whole and revealed.
 """
 
 import math
+import sys
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -13,8 +16,7 @@ from rllib_scale_analysis.stats.intervals import mean_test
 from scipy import stats
 
 DIFFERENCE, POWER = 0.5, 0.8
-rows = pd.read_parquet(Path(__file__).parents[1] / "learning" / "episodes.parquet")
-rows = rows.set_index(["scenario", "number"]).sort_index()
+rows = pd.read_parquet(sys.argv[1]).set_index(["scenario", "number"]).sort_index()
 
 
 def seeds_for(sd: float, reached: Callable[[int, float], float]) -> int:
@@ -34,6 +36,8 @@ def equivalent(n: int, error: float) -> float:
 
 
 for start in ("naive", "adaptive"):
+    if start not in set(rows["method"]):
+        continue
     arms = [
         np.array([np.log(of["response_censored_s"]) for _, of in rows[rows["method"] == name].groupby("seed")])
         for name in (start, f"{start}, SRR")
