@@ -1,6 +1,7 @@
 """The policies of the preset `learning` against a base, on the problems of the family that no experiment had used.
 
 python analysis/studies/learning/against.py adaptive-price    # or fastest-idle, start: per cent, mean of logs, 95 %
+python analysis/studies/learning/against.py fastest-idle analysis/studies/srr/episodes.parquet    # other rows
 """
 
 import sys
@@ -12,7 +13,8 @@ from rllib_scale_analysis.stats.intervals import mean_test
 
 USED = 40
 """Problems that earlier experiments used, the first ones of `any` and of `any-revealed`."""
-base, rows = sys.argv[1], pd.read_parquet(Path(__file__).parent / "episodes.parquet")
+base, file = (*sys.argv[1:], Path(__file__).parent / "episodes.parquet")[:2]
+rows = pd.read_parquet(file)
 rows = rows[rows["number"] >= USED].set_index("number")
 for scenario, played in rows.groupby("scenario"):
     theirs = played[played["method"] == base]
