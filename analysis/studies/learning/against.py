@@ -13,8 +13,7 @@ from rllib_scale_analysis.stats.intervals import mean_test
 
 USED = 40
 """Problems that earlier experiments used, the first ones of `any` and of `any-revealed`."""
-base, file = (*sys.argv[1:], Path(__file__).parent / "episodes.parquet")[:2]
-rows = pd.read_parquet(file)
+base, rows = sys.argv[1], pd.read_parquet([*sys.argv, str(Path(__file__).parent / "episodes.parquet")][2])
 rows = rows[rows["number"] >= USED].set_index("number")
 for scenario, played in rows.groupby("scenario"):
     theirs = played[played["method"] == base]
