@@ -69,11 +69,11 @@ class _Linked(codegen.JITCodeLibrary):
 
     @property
     def codegen(self) -> Any:
-        """Whom numba tells the environment of machine code: of this there is none."""
+        """Itself: numba registers the environment of finished machine code there, and this has none of its own."""
         return self
 
     def set_env(self, name: str, environment: Any) -> None:
-        """Nothing to set."""
+        """Nothing to register."""
 
 
 class _LinkedCompiler(compiler.Compiler):

@@ -97,7 +97,7 @@ def compile_all() -> Iterator[str]:
             for future in done:
                 yield f"compiled: {running.pop(future)}, {future.result():.0f} s"
             if not done:
-                yield f"to compile: {', '.join(running.values())} ({time.monotonic() - start:.0f} s)"
+                yield f"still to compile: {', '.join(running.values())} ({time.monotonic() - start:.0f} s)"
 
 
 def compile_part(name: str) -> float:

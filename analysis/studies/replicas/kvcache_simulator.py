@@ -47,7 +47,7 @@ def trace(calls: pd.DataFrame, scripts: Scripts) -> list[str]:
 
 
 def made_requests(count: int = 3000, seed: int = 0) -> list[str]:
-    """Conversations that come 6 a minute and begin with one of four system prompts; each turn goes on from the last."""
+    """Six conversations a minute. Each begins with one of four system prompts; each turn continues the one before."""
     rng, fresh = np.random.default_rng(seed), iter(range(10**9))
     systems = [[next(fresh) for _ in range(size)] for size in (2, 4, 8, 16)]
     found, begun_s = list[tuple[float, str]](), 0.0

@@ -1,7 +1,7 @@
-"""A round of a router in front of replicas: all requests that wait are answered in one call from Python.
+"""A round of a router in front of replicas: all waiting requests are answered in one call from Python.
 
-A router is told less than an episode knows: what it has sent where, the prompts, the sessions. From these it writes the
-rows of a fleet that the rules read, and asks them for one request after the other.
+A router knows less than an episode: where it has sent each request, the prompts, and the sessions. From these it writes
+the rows of a fleet that the rules read, and then asks the rule about one request after another.
 """
 
 from __future__ import annotations
