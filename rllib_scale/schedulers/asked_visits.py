@@ -30,7 +30,7 @@ from rllib_scale.schedulers.visiting import (
     fits_on,
     terms_on,
 )
-from rllib_scale.schedulers.visits import NUMBERS, keys_by_price, sink
+from rllib_scale.schedulers.visits import NUMBERS, keys_by_price, room_for_shares, sink
 
 MOST_ASKED = 8
 """Tasks of a round for which a server is chosen from outside."""
@@ -59,7 +59,7 @@ class AskedVisits:
         self.learned = AdaptiveTerms(weights, moves_take_time)
         self.current, self._size, self._asked = np.full((3, num_envs), -1)
         self._priced, self._nobody = priced, np.zeros(num_envs, dtype=np.int64)
-        self._count = np.zeros(1, dtype=np.int64)
+        self._count, self._shares = np.zeros(1, dtype=np.int64), room_for_shares()
         self._key = self.rows = np.zeros((num_envs, 0))
 
     def begin(self, view: View) -> None:
@@ -71,7 +71,7 @@ class AskedVisits:
         if self.rows.shape[1] != RELATIVE.width(view.limit.shape[1]):
             self.rows = np.zeros((len(view.env), RELATIVE.width(view.limit.shape[1])), dtype=np.float32)
             self._stays = np.zeros(view.limit.shape[1])
-        _keys(numbers, view, self._key)
+        _keys(numbers, view, self._shares, self._key)
         if not self._priced:
             numbers, prices = numbers.copy(), np.zeros_like(prices)
             numbers[:, [KAPPA, PENALTY]] = NAIVE

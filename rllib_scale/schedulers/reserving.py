@@ -120,8 +120,10 @@ class Price(PricingDispatcher):
     def terms(self, view: View) -> tuple[np.ndarray, np.ndarray]:
         """See `PricingDispatcher.terms`."""
         if self._prices_of_batch.shape != view.limit.shape:
-            own = [float(getattr(self.parameters, name, 0.0)) for name in NUMBERS[: -len(UNITS)]]
-            self._numbers = np.tile([*own, *UNITS], (len(view.env), 1))
+            own = self.parameters.model_dump(exclude={"prices"})
+            self._numbers = np.zeros((len(view.env), len(NUMBERS)))
+            self._numbers[:, [NUMBERS.index(name) for name in own]] = list(own.values())
+            self._numbers[:, -len(UNITS) :] = UNITS
             self._prices_of_batch = np.tile(self.server_prices(view.capacity), (len(view.env), 1))
         return self._numbers, self._prices_of_batch
 

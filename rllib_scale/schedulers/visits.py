@@ -17,12 +17,17 @@ from rllib_scale.schedulers.visiting import (
     fits_on,
     write_options,
 )
+from rllib_scale.workloads.fitting import MEMORY_TOLERANCE_GB
 
 NUMBERS = ("a", "b", "age", "alpha", "kappa", "penalty", "scarce", "compute_unit_gflop", "time_unit_s")
 """Of the price rule, in the order of the columns of `visit_by_price`; see PriceParameters, whose units are UNITS."""
 UNITS = (10.0, 10.0)
 ORDERS = ("longest-hop", "most-descendants", "shortest-task", "descendants-per-work", "first-ready", "first-arrival")
 """Of config.NamedOrder, in the order in which compiled code knows them."""
+SHARE = np.dtype([("places", "i8"), ("labels", "i8"), ("above_gb", "f8"), ("most_gb", "f8"), ("share", "f8")])
+"""Share of the capacity for tasks of these places and labels that need more than `above_gb` and at most `most_gb`."""
+MOST_SHARES = 16
+"""Shares that are kept in a round; a further one takes the place of the oldest."""
 KINDS_FROM = 6
 """Waiting tasks from which on servers are sorted by kind: of fewer, looking at all servers is faster."""
 
@@ -41,7 +46,7 @@ class Visits:
     def __init__(self, by_kind_from: int = 48) -> None:
         self._by_kind_from, self.visited = by_kind_from, np.zeros(1, dtype=np.int64)
         self._key = self._no_prices = np.zeros((0, 0))
-        self._no_options = np.zeros((0, 2), dtype=OPTION)
+        self._no_options, self._shares = np.zeros((0, 2), dtype=OPTION), room_for_shares()
 
     def by_name(self, view: View, order: str, rule: int, waiting: float = 1.0) -> np.ndarray:
         """Visit the tasks that wait in a named order, by FASTEST_OPEN or EARLIEST_FINISH.
@@ -70,7 +75,7 @@ class Visits:
             As `by_name`.
         """
         self._make_room(view)
-        _keys_by_price(numbers, view, self._key)
+        _keys_by_price(numbers, view, self._shares, self._key)
         return self._visit(view, LEAST_COST, False, numbers, prices, options)
 
     def _visit(
@@ -96,6 +101,11 @@ class Visits:
         self._answers = np.empty((b * tasks, 4), dtype=np.int64)
         by_kind = n >= self._by_kind_from and bool(view.properties["max_concurrent"].max() <= 1)
         self._scratch = (by_kind, np.empty(tasks, dtype=np.int64), np.zeros(n), room_for(n))
+
+
+def room_for_shares() -> np.ndarray:
+    """Scratch of `keys_by_price`."""
+    return np.zeros(MOST_SHARES, dtype=SHARE)
 
 
 def in_order(view: View, order: str) -> list[np.ndarray]:
@@ -132,31 +142,58 @@ def keys_by_name(order, view, key):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def keys_by_price(numbers, view, key):  # type: ignore[no-untyped-def]
-    """Write to `key` (B, R) by what each task is visited, where a server is open."""
+def keys_by_price(numbers, view, shares, key):  # type: ignore[no-untyped-def]
+    """Write to `key` (B, R) by what each task is visited, where a server is open. Scratch: `shares` (any,) SHARE."""
     for b in range(len(view.env)):
         if not view.is_open[b].any():
             continue
         a, power, age, scarce = numbers[b, 0], numbers[b, 1], numbers[b, 2], numbers[b, 6]
-        unit, time_unit = numbers[b, 7], numbers[b, 8]
+        unit, time_unit, found = numbers[b, 7], numbers[b, 8], 0
         for i in range(view.env[b].num_waiting):
             task = view.waiting[b, i]
             urgent = task.descendants**a * (task.compute_gflop / unit) ** power
             if scarce > 0.0:
-                urgent *= _able_share(b, task, view) ** -scarce
+                k = _known_share(task, shares, found)
+                if k < 0:
+                    k = found % len(shares)
+                    _write_share(b, task, view, shares[k])
+                    found += 1
+                urgent *= shares[k].share ** -scarce
             key[b, i] = urgent + age * (view.env[b].clock_s - task.arrival_s) / time_unit
 
 
 @internal
-def _able_share(b, task, view):  # type: ignore[no-untyped-def]
-    """Share of the capacity that is there on servers that a task fits; 1 where it fits none."""
-    servers, able, whole = compiled_servers_in(view, b), 0.0, 0.0
+def _known_share(task, shares, found):  # type: ignore[no-untyped-def]
+    """Which of the `found` shares is that of a task; -1: none that is kept."""
+    needed = task.memory_gb - MEMORY_TOLERANCE_GB
+    for k in range(min(found, len(shares))):
+        of = shares[k]
+        if of.above_gb < needed <= of.most_gb and of.places == task.places and of.labels == task.labels:
+            return k
+    return -1
+
+
+@internal
+def _write_share(b, task, view, out):  # type: ignore[no-untyped-def]
+    """Share of the capacity that is there on servers that a task fits; 1 where it fits none.
+
+    It holds for all tasks of these places and labels between two memories of servers.
+    """
+    servers, able, whole, needed = compiled_servers_in(view, b), 0.0, 0.0, task.memory_gb - MEMORY_TOLERANCE_GB
+    out.places, out.labels, out.above_gb, out.most_gb = task.places, task.labels, -np.inf, np.inf
     for j in range(len(servers.capacity)):
-        if servers.limit[j] >= 0.0:
-            capacity = servers.capacity[j] * servers.properties[j].max_concurrent
-            whole += capacity
-            able += capacity if fits_on(j, task, servers) else 0.0
-    return able / whole if able > 0.0 else 1.0
+        limit = servers.limit[j]
+        if limit < 0.0:
+            continue
+        capacity = servers.capacity[j] * servers.properties[j].max_concurrent
+        whole += capacity
+        able += capacity if fits_on(j, task, servers) else 0.0
+        # Also of servers that lack places or labels: then the share holds for fewer tasks than it could, no more.
+        if needed <= limit:
+            out.most_gb = min(out.most_gb, limit)
+        else:
+            out.above_gb = max(out.above_gb, limit)
+    out.share = able / whole if able > 0.0 else 1.0
 
 
 # ---------------------------------------------------------------------- order

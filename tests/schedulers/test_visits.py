@@ -7,8 +7,9 @@ import pytest
 
 from rllib_scale.observation.view import ENDED, ENV, INPUT, MOST_SEEN, NEW, WAITING, View
 from rllib_scale.schedulers.visiting import EARLIEST_FINISH, FASTEST_OPEN
-from rllib_scale.schedulers.visits import Visits
+from rllib_scale.schedulers.visits import NUMBERS, SHARE, Visits, keys_by_price
 from rllib_scale.simulator.cluster import SERVER
+from rllib_scale.workloads.fitting import fits
 
 
 def made_up_moments(generator: np.random.Generator, labelled: bool) -> View:
@@ -72,3 +73,30 @@ def test_servers_are_chosen_by_kind_as_among_all(waiting: float) -> None:
             started += len(answers[0][0])
         assert decided[0] == decided[1], seed
     assert started > 600
+
+
+@pytest.mark.parametrize("kept", [1, 16])
+def test_a_scarce_key_is_divided_by_the_share_of_capacity_that_the_task_fits(kept: int) -> None:
+    """To the last bit, however few shares are kept: of servers that come and go, with labels and several places."""
+    numbers, shares = np.zeros((2, len(NUMBERS))), np.zeros(kept, dtype=SHARE)
+    numbers[:, [NUMBERS.index(name) for name in ("scarce", "compute_unit_gflop", "time_unit_s")]] = 1
+    partial = 0
+    for seed in range(300):
+        rng = np.random.default_rng(seed)
+        now = made_up_moments(rng, True)
+        now.capacity[:] = rng.random(9)
+        now.properties["max_concurrent"] = rng.integers(1, 4, 9)
+        now.waiting["memory_gb"] = rng.choice([4.0, 4.0 + 1e-9, 4.0 + 2e-9, *rng.uniform(0, 9, 3)], (2, 6))
+        key = np.empty(now.waiting.shape)
+        keys_by_price(numbers, now, shares, key)
+        for b, i in np.ndindex(key.shape):
+            task, able, whole = now.waiting[b, i], 0.0, 0.0
+            for limit, speed, server in zip(now.limit[b], now.capacity, now.properties, strict=True):
+                needs, places = (task["memory_gb"], task["places"], task["labels"]), server["max_concurrent"]
+                if limit >= 0:
+                    whole += speed * places
+                    able += speed * places if fits(*needs, limit, places, server["labels"]) else 0.0
+            if now.is_open[b].any():
+                assert key[b, i] == (able / whole if able > 0 else 1.0) ** -1.0, (seed, b, i)
+                partial += 0 < able < whole
+    assert partial > 1000
