@@ -2,8 +2,10 @@
 
 python analysis/studies/srr/pairs.py analysis/studies/learning/episodes.parquet    # the pilot
 python analysis/studies/srr/pairs.py analysis/studies/srr/episodes.parquet         # the experiment
+python analysis/studies/srr/pairs.py analysis/studies/srr/episodes.parquet analysis/studies/srr/secondary.parquet
 
-All 120 problems, each whole and revealed.
+All 120 problems, each whole and revealed. The last adds the secondary endpoints; the best lambda of the grid is the
+paper's, so its test is that of the paper's.
 """
 
 import math
@@ -12,7 +14,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pandas as pd
-from rllib_scale_analysis.stats.intervals import mean_test
+from rllib_scale_analysis.stats.intervals import MeanTest, holm, mean_test
 from scipy import stats
 
 DIFFERENCE, POWER = 0.5, 0.8
@@ -54,3 +56,16 @@ for start in ("naive", "adaptive"):
         f"  90 % {low:+.2f} to {high:+.2f}; seeds for a difference of {DIFFERENCE} %: {seeds_for(sd, differs)}, "
         f"for equivalence: {seeds_for(sd, equivalent)}"
     )
+
+if len(sys.argv) > 2:
+    logs = np.log(pd.read_parquet(sys.argv[2]).set_index(["measure", "method", "seed", "episode"])["value"])
+    of_seed = 100 * logs.groupby(["measure", "seed", "method"]).mean().unstack("method")
+    tests: dict[str, MeanTest] = {"best lambda": found}
+    for measure, both in of_seed.groupby("measure"):
+        difference = (both["naive, SRR"] - both["naive"]).to_numpy()
+        tests[str(measure)] = mean_test(difference[:, None])
+        print(f"{measure}: by seed {np.round(difference, 2)}")
+    for (name, test), p in zip(tests.items(), holm(np.array([test.p for test in tests.values()])), strict=True):
+        low, high = test.interval.low, test.interval.high
+        print(f"{name}: {test.mean:+.2f}, 95 % {low:+.2f} to {high:+.2f}, p {test.p:.2f}, Holm {p:.2f}")
+    print("values:", np.exp(logs.groupby(["measure", "method"]).mean()).round(3).to_string(), sep="\n")
