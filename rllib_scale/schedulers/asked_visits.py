@@ -16,7 +16,6 @@ import numpy as np
 from rllib_scale.compiled import Direct, compiled, internal
 from rllib_scale.observation.feature_sets import LEAST
 from rllib_scale.observation.relative import MOST_TAU, RELATIVE
-from rllib_scale.observation.starting import give
 from rllib_scale.observation.view import View
 from rllib_scale.schedulers.adaptive_price import SHAPE, AdaptivePrice
 from rllib_scale.schedulers.adaptive_terms import AdaptiveTerms
@@ -30,7 +29,16 @@ from rllib_scale.schedulers.visiting import (
     fits_on,
     terms_on,
 )
-from rllib_scale.schedulers.visits import NUMBERS, keys_by_price, room_for_shares, sink
+from rllib_scale.schedulers.visits import (
+    NUMBERS,
+    add_inputs,
+    answer,
+    forget_inputs,
+    keys_by_price,
+    make_heap,
+    room_for_shares,
+    take_first,
+)
 
 MOST_ASKED = 8
 """Tasks of a round for which a server is chosen from outside."""
@@ -97,10 +105,7 @@ def sort_waiting(view, keys, order, size):  # type: ignore[no-untyped-def]
     """Make a heap of the waiting tasks of each environment: `order` (B, R), of the `size` (B,) first entries."""
     for b in range(len(view.env)):
         size[b] = view.env[b].num_waiting
-        for i in range(size[b]):
-            order[b, i] = i
-        for at in range(size[b] // 2 - 1, -1, -1):
-            sink(order[b], size[b], at, view.waiting[b], keys[b], False)
+        make_heap(order[b], size[b], view.waiting[b], keys[b], False)
 
 
 @compiled
@@ -115,17 +120,16 @@ def visit_next(  # type: ignore[no-untyped-def]
         waiting, servers = view.waiting[b], compiled_servers_in(view, b)
         if current[b] >= 0:
             task, j = waiting[current[b]], chosen[b]
-            total = _add_inputs(b, task, view, stays)
-            _answer(b, task, j, total, stays, servers, answers, count)
-            _forget_inputs(b, task, view, stays)
+            total = add_inputs(b, task, view, stays)
+            answer(b, task, j, total, stays, servers, answers[count[0]])
+            count[0] += 1
+            forget_inputs(b, task, view, stays)
             current[b] = -1
         while size[b] > 0 and current[b] < 0 and servers.is_open.any():
-            i = order[b, 0]
+            i = take_first(order[b], size[b], waiting, keys[b], False)
             size[b] -= 1
-            order[b, 0] = order[b, size[b]]
-            sink(order[b], size[b], 0, waiting, keys[b], False)
             task = waiting[i]
-            total = _add_inputs(b, task, view, stays)
+            total = add_inputs(b, task, view, stays)
             way = Way(LEAST_COST, numbers[b, KAPPA], task.descendants ** numbers[b, 3], numbers[b, PENALTY])
             if asked[b] < MOST_ASKED and _starts_somewhere(task, servers):
                 current[b] = i
@@ -135,17 +139,9 @@ def visit_next(  # type: ignore[no-untyped-def]
             else:
                 j = choose(way, task, total, stays, servers, prices[b])
                 if j >= 0:
-                    _answer(b, task, j, total, stays, servers, answers, count)
-            _forget_inputs(b, task, view, stays)
-
-
-@internal
-def _answer(b, task, j, total, stays, servers, answers, count):  # type: ignore[no-untyped-def]
-    """Give server j to a task, and write the answer (4,)."""
-    lasts, answer = max(0.0, total - stays[j]) + task.compute_gflop / servers.capacity[j], answers[count[0]]
-    starts = give(servers, j, task.memory_gb, task.places, task.labels, lasts)
-    answer[0], answer[1], answer[2], answer[3] = b, task.workflow, task.task, j if starts else -2 - j
-    count[0] += 1
+                    answer(b, task, j, total, stays, servers, answers[count[0]])
+                    count[0] += 1
+            forget_inputs(b, task, view, stays)
 
 
 @internal
@@ -154,22 +150,6 @@ def _starts_somewhere(task, servers):  # type: ignore[no-untyped-def]
         if can_start_on(j, task, servers):
             return True
     return False
-
-
-@internal
-def _add_inputs(b, task, view, stays):  # type: ignore[no-untyped-def]
-    """Seconds that moving all input of a task takes; `stays` gets those of what each server holds."""
-    total = 0.0
-    for k in range(task.first_input, task.first_input + task.num_inputs):
-        total += view.inputs[b, k].transfer_s
-        stays[view.inputs[b, k].server] += view.inputs[b, k].transfer_s
-    return total
-
-
-@internal
-def _forget_inputs(b, task, view, stays):  # type: ignore[no-untyped-def]
-    for k in range(task.first_input, task.first_input + task.num_inputs):
-        stays[view.inputs[b, k].server] = 0.0
 
 
 @internal

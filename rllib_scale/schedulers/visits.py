@@ -227,7 +227,53 @@ def sink(heap, size, at, waiting, key, by_arrival):  # type: ignore[no-untyped-d
     heap[at] = moving
 
 
+@internal
+def make_heap(order, size, waiting, key, by_arrival):  # type: ignore[no-untyped-def]
+    """Let `order` begin with a heap of the `size` waiting tasks.
+
+    O(R), in place of sorting: most rounds end long before all tasks are visited, and a heap gives no more of the order
+    than is used.
+    """
+    for i in range(size):
+        order[i] = i
+    for at in range(size // 2 - 1, -1, -1):
+        sink(order, size, at, waiting, key, by_arrival)
+
+
+@internal
+def take_first(order, size, waiting, key, by_arrival):  # type: ignore[no-untyped-def]
+    """Take the task that is visited next off a heap of `size` tasks."""
+    first, order[0] = order[0], order[size - 1]
+    sink(order, size - 1, 0, waiting, key, by_arrival)
+    return first
+
+
 # ---------------------------------------------------------------------- visits
+
+
+@internal
+def add_inputs(b, task, view, stays):  # type: ignore[no-untyped-def]
+    """Seconds that moving all input of a task takes; `stays` (N,), which is 0, gets those of what each server holds."""
+    total = 0.0
+    for k in range(task.first_input, task.first_input + task.num_inputs):
+        total += view.inputs[b, k].transfer_s
+        stays[view.inputs[b, k].server] += view.inputs[b, k].transfer_s
+    return total
+
+
+@internal
+def forget_inputs(b, task, view, stays):  # type: ignore[no-untyped-def]
+    """Set `stays` back to 0, at the cost of the inputs, not of the servers."""
+    for k in range(task.first_input, task.first_input + task.num_inputs):
+        stays[view.inputs[b, k].server] = 0.0
+
+
+@internal
+def answer(b, task, j, total, stays, servers, out):  # type: ignore[no-untyped-def]
+    """Give server j to a task, and write the answer (4,)."""
+    lasts = max(0.0, total - stays[j]) + task.compute_gflop / servers.capacity[j]
+    starts = give(servers, j, task.memory_gb, task.places, task.labels, lasts)
+    out[0], out[1], out[2], out[3] = b, task.workflow, task.task, j if starts else -2 - j
 
 
 @compiled
@@ -238,8 +284,7 @@ def visit_all(  # type: ignore[no-untyped-def]
 
     The round changes the servers of the view, adds to `visits` (1,), and writes to `options` (K, 2), where it has rows,
     why each answer is given. `by_kind`: each server has one place, and kinds are to be used. Scratch: `order` (R,),
-    `stays` (N,), which is 0 between calls, and `kinds`. Rounds that end after a few tasks are common: a heap gives no
-    more of the order than is used.
+    `stays` (N,), which is 0 between calls, and `kinds`.
     """
     count = 0
     for b in range(len(view.env)):
@@ -249,29 +294,19 @@ def visit_all(  # type: ignore[no-untyped-def]
         if size == 0 or num_open == 0:
             continue
         waiting, keys = view.waiting[b], key[b]
-        for i in range(size):
-            order[i] = i
-        # Heapify, O(R), in place of sorting: most rounds end long before all tasks are visited.
-        for at in range(size // 2 - 1, -1, -1):
-            sink(order, size, at, waiting, keys, by_arrival)
+        make_heap(order, size, waiting, keys, by_arrival)
         kinds.number[0] = 0
         if by_kind and size >= KINDS_FROM:
             sort_servers(servers, prices[b], kinds)
         while size > 0 and num_open > 0:
-            i = order[0]
+            task, best = waiting[take_first(order, size, waiting, keys, by_arrival)], -2
             size -= 1
             visits[0] += 1
-            order[0] = order[size]
-            sink(order, size, 0, waiting, keys, by_arrival)
-            task, total, best = waiting[i], 0.0, -2
-            inputs = view.inputs[b, task.first_input : task.first_input + task.num_inputs]
-            for k in range(len(inputs)):
-                # What is to be moved in all, and of it what is on each server already.
-                total += inputs[k].transfer_s
-                stays[inputs[k].server] += inputs[k].transfer_s
+            total = add_inputs(b, task, view, stays)
             weight = task.descendants ** numbers[b, 3]  # 1 for rules without prices
             way = Way(rule, numbers[b, 4], weight, numbers[b, 5])
             if kinds.number[0] > 0:
+                inputs = view.inputs[b, task.first_input : task.first_input + task.num_inputs]
                 # -2 where only a look at all servers decides between equal costs.
                 best = choose_by_kind(way, task, inputs, total, stays, servers, kinds)
             if best == -2:
@@ -280,10 +315,7 @@ def visit_all(  # type: ignore[no-untyped-def]
                 if len(options) > 0:
                     write_options(options[count], best, way, task, total, stays, servers, prices[b])
                 was_open = servers.is_open[best]
-                lasts = max(0.0, total - stays[best]) + task.compute_gflop / servers.capacity[best]
-                starts = give(servers, best, task.memory_gb, task.places, task.labels, lasts)
-                answers[count, 0], answers[count, 1], answers[count, 2] = b, task.workflow, task.task
-                answers[count, 3] = best if starts else -2 - best
+                answer(b, task, best, total, stays, servers, answers[count])
                 count += 1
                 # The round is over once nothing can start any more: reservations alone change nothing.
                 num_open -= int(was_open and not servers.is_open[best])
@@ -291,9 +323,7 @@ def visit_all(  # type: ignore[no-untyped-def]
                     add(best, kinds, servers.wait)
                 elif kinds.number[0] > 0:
                     delay(best, kinds, servers.wait)
-            for k in range(len(inputs)):
-                # Back to 0 at the cost of the inputs, not of the servers.
-                stays[inputs[k].server] = 0.0
+            forget_inputs(b, task, view, stays)
     return count
 
 
