@@ -81,7 +81,7 @@ class ChoosingRule(Scheduler):
             *((name, columns.get(name, 0)) for name in ("free", "wait", "load")),
             *(("compute_unit", unit.task_compute_max_gflop), ("capacity_unit", unit.server_compute_max_gflops)),
             *(("time_unit", unit.time_unit_s), ("delay_unit", unit.delay_unit_s)),
-            *((name, getattr(self.parameters, name, 1.0)) for name in ("waiting", "imbalance")),
+            *self.parameters,  # the rules without them read none
         ):
             self._way[name] = value
         self._head = features.head

@@ -21,8 +21,12 @@ class FleetRule(BasePolicy):
 
     @property
     def values(self) -> np.ndarray:
-        """Its kind, and its parameters in the order of VALUES."""
-        return np.array([KINDS[type(self).name], *(getattr(self.parameters, name, 0.0) for name in VALUES)])
+        """Its kind, and VALUES; 0 for those that its kind does not read."""
+        values = np.zeros(1 + len(VALUES))
+        values[0] = KINDS[type(self).name]
+        for name, value in self.parameters:
+            values[1 + VALUES.index(name)] = value
+        return values
 
     def advance(self, batch: Any) -> None:
         """Decide in every fleet until its episode ends."""
