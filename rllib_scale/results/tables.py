@@ -49,20 +49,6 @@ def typed(frame: pd.DataFrame, columns: Columns) -> pd.DataFrame:
     return frame.astype({name: dtype for name, (dtype, _) in columns.items()})
 
 
-def read_table(path: Path, columns: Columns) -> pd.DataFrame:
-    """Read one of the tables, typed.
-
-    Raises:
-        UserError: the file is missing, torn or not a table.
-    """
-    if not path.is_file():
-        raise UserError(f"{path}: no such results table")
-    try:
-        return typed(pd.read_parquet(path), columns)
-    except Exception as error:
-        raise UserError(f"{path}: not a readable results table ({type(error).__name__})") from None
-
-
 def is_there(home: Location) -> bool:
     """Whether results are still there: their disk may be lost, and a later write would make the folder anew."""
     try:

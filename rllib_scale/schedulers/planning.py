@@ -24,9 +24,8 @@ class _Plans:
         self.places, self.offered = snapshot.max_concurrent, snapshot.properties["labels"]
         self.timelines = Timelines(len(self.capacity))
         self.planned: set[int] = set()  # numbers of the tasks on the timelines
-        self.without_work: set[int] = (
-            set()
-        )  # of these, those that start nowhere: they leave a timeline when they are next
+        # Of these, those that start nowhere: they leave a timeline when they are next.
+        self.without_work: set[int] = set()
         self.num_workflows = 0
 
     def _execution_s(

@@ -330,12 +330,6 @@ class EventEngine(Engine):
         )
 
     @property
-    def num_under_way(self) -> int:
-        """Workflows that have arrived and have not ended."""
-        workflows = self._state.workflows[0, : self._state.env["workflows_arrived"][0]]
-        return int((workflows["num_completed"] < workflows["num_tasks"]).sum())
-
-    @property
     def next_number(self) -> int:
         """Above the numbers of all workflows that have arrived."""
         return int(self._state.env["next_number"][0])
