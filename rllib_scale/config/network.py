@@ -6,7 +6,8 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from rllib_scale.config.base import Count, Model, Positive, Width, models_of
+from rllib_scale.config.base import Count, Model, NonNegative, Positive, Width, models_of
+from rllib_scale.config.schedulers import Scarce
 
 
 class EncoderConfig(Model):
@@ -48,6 +49,10 @@ class CrossAttentionConfig(_Attending):
     skip_sharpness: Positive = Field(
         default=4.0,
         description="initial decrease of a logit per second of the rule's cost; scale-any: per tau",
+    )
+    scarce: Scarce = Field(default=0.0, description="scale-any: its order of tasks is that of `adaptive-price:scarce`")
+    penalty: NonNegative = Field(
+        default=0.0, description="skip naive: cost of a server that has to be waited for, in tau; adaptive has its own"
     )
 
 

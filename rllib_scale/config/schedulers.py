@@ -26,6 +26,10 @@ def _split(value: Any) -> Any:
     return value.split("/") if isinstance(value, str) else value
 
 
+Scarce = Annotated[float, Field(ge=0, le=4)]
+"""Power of a share of the capacity by which a key in the order of tasks is divided."""
+
+
 class NoParameters(Model):
     """Parameters of a rule without any; the base of all others."""
 
@@ -108,7 +112,7 @@ class AdaptivePriceParameters(NoParameters):
         description="weight of a workflow's age in the order of tasks; lower: a lower mean response, and a higher 95th "
         "percentile of job completion times",
     )
-    scarce: Annotated[float, Field(ge=0, le=4)] = Field(
+    scarce: Scarce = Field(
         default=0.0,
         description="power of the share of capacity that a task fits, by which its key in the order is divided: "
         "what few servers can run is placed first",

@@ -133,6 +133,10 @@ class TrialConfig(Model):
             where = "env.observation.feature_set pairs" if skip == "price" else "the features of scale-any"
             valid = ", ".join(["none", "linear", *(name for name, needed in needs.items() if needed == features)])
             raise ValueError(f"network.skip {skip}: needs {where} (got {features}); valid: {valid}")
+        if self.network.scarce and not self.spec.visits:
+            raise ValueError(f"network.scarce {self.network.scarce:g}: needs the rounds of scale-any; leave it out")
+        if self.network.penalty and skip != "naive":
+            raise ValueError(f"network.penalty {self.network.penalty:g}: not with network.skip {skip}; valid: naive")
         return self
 
     @model_validator(mode="after")
@@ -229,9 +233,10 @@ class TrialConfig(Model):
         return METHODS[self.method]
 
     @property
-    def priced(self) -> bool:
-        """Whether a method that visits sees the prices of `adaptive-price`."""
-        return isinstance(self.network, CrossAttentionConfig) and self.network.skip != "naive"
+    def visits_by(self) -> CrossAttentionConfig:
+        """Settings of the order and the costs of a method that visits."""
+        assert isinstance(self.network, CrossAttentionConfig)
+        return self.network
 
     @property
     def encoder(self) -> str | None:

@@ -43,7 +43,7 @@ class VisitingPolicy(VisitingDispatcher):
     def reset(self, seeds: list[tuple[int, int]]) -> None:
         """See `BasePolicy.reset`."""
         super().reset(seeds)
-        self.asked = AskedVisits(len(seeds), self._moves_take_time, self.trial.priced)
+        self.asked = AskedVisits(len(seeds), self._moves_take_time, self.trial.visits_by)
 
     def decide(self, view: View) -> np.ndarray:
         """See `VisitingDispatcher.decide`."""

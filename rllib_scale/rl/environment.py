@@ -15,6 +15,7 @@ from ray.tune.registry import register_env
 
 from rllib_scale import plugins
 from rllib_scale.config import DQN, PPO, SAC, EnvConfig, ProblemsConfig, TrialConfig
+from rllib_scale.config.network import CrossAttentionConfig
 from rllib_scale.envs.scheduling import SchedulingEnv
 from rllib_scale.envs.spaces import NO_LIMIT, observation_space
 from rllib_scale.envs.vector import SchedulingVectorEnv, StepResult
@@ -216,7 +217,7 @@ class CopiesVectorEnv(VectorEnv[Any, Any, Any]):
         config: the problem.
         trial_seed: with RLlib's seed it decides the episodes.
         problems: of which each group draws one; None: `config` is played.
-        priced: as for `AskedVisits`.
+        network: as for `AskedVisits`.
 
     Attributes:
         engine: plays the group.
@@ -228,10 +229,15 @@ class CopiesVectorEnv(VectorEnv[Any, Any, Any]):
     metadata: dict[str, Any] = {"autoreset_mode": AutoresetMode.DISABLED}  # noqa: RUF012
 
     def __init__(
-        self, num_envs: int, config: EnvConfig, trial_seed: int, problems: ProblemsConfig | None, priced: bool
+        self,
+        num_envs: int,
+        config: EnvConfig,
+        trial_seed: int,
+        problems: ProblemsConfig | None,
+        network: CrossAttentionConfig,
     ) -> None:
         self.num_envs, self.config, self.problems, self.trial_seed = num_envs, config, problems, trial_seed
-        self.priced = priced
+        self.network = network
         rows = (config if problems is None else largest(problems, config)).cluster.num_rows
         shape = (RELATIVE.width(rows),)
         self.single_observation_space = gymnasium.spaces.Box(-NO_LIMIT, NO_LIMIT, shape, dtype=np.float32)
@@ -255,7 +261,8 @@ class CopiesVectorEnv(VectorEnv[Any, Any, Any]):
             env = draw_problem(self.problems, env, self._seed, self._group)
         self.engine = Engine(env, self.num_envs)
         self.engine.reset(seeds, [self._group] * self.num_envs, workload=workload)
-        self.visits = AskedVisits(self.num_envs, env.communication.mode == "transfer", self.priced)
+        moves_take_time = env.communication.mode == "transfer"
+        self.visits = AskedVisits(self.num_envs, moves_take_time, self.network)
         self.earned, self.passed = np.zeros((2, self.num_envs))
         self._group += 1
         self._run()
@@ -320,7 +327,7 @@ def make_env(context: Mapping[str, Any]) -> gymnasium.Env[Any, Any] | VectorEnv[
     settings = trial.algorithm
     problems = settings.problems
     if trial.spec.visits:
-        return CopiesVectorEnv(context.get("num_envs", 1), trial.env, trial.seed, problems, trial.priced)
+        return CopiesVectorEnv(context.get("num_envs", 1), trial.env, trial.seed, problems, trial.visits_by)
     if "num_envs" in context:
         rewards = (settings.reward_unit, settings.reward) if isinstance(settings, PPO | DQN | SAC) else ()
         return TrainingVectorEnv(context["num_envs"], trial.env, trial.seed, problems, *rewards)

@@ -14,6 +14,7 @@ import math
 import numpy as np
 
 from rllib_scale.compiled import Direct, compiled, internal
+from rllib_scale.config.network import CrossAttentionConfig
 from rllib_scale.observation.feature_sets import LEAST
 from rllib_scale.observation.relative import MOST_TAU, RELATIVE
 from rllib_scale.observation.view import View
@@ -42,9 +43,10 @@ from rllib_scale.schedulers.visits import (
 
 MOST_ASKED = 8
 """Tasks of a round for which a server is chosen from outside."""
-NAIVE = (2.0, 0.0)
-"""kappa and penalty of the rule without prices: the earliest finish, time that is waited counts twice."""
-KAPPA, PENALTY = NUMBERS.index("kappa"), NUMBERS.index("penalty")
+WAITING = 2.0
+"""kappa of the rule without prices: the earliest finish, time that is waited counts twice."""
+ALPHA, KAPPA, PENALTY = NUMBERS.index("alpha"), NUMBERS.index("kappa"), NUMBERS.index("penalty")
+ADAPTIVE = CrossAttentionConfig(name="cross-attention", skip="adaptive")
 CONTEXT, HEAD, WIDTH = RELATIVE.context_dim, RELATIVE.head(), RELATIVE.server_dim
 
 
@@ -54,7 +56,8 @@ class AskedVisits:
     Args:
         num_envs: B.
         moves_take_time: as for `AdaptiveTerms`.
-        priced: whether costs are those of `adaptive-price`; else those of NAIVE, in the same order of tasks.
+        network: its `scarce` decides the order of tasks. Costs are those of `adaptive-price`; with `skip` naive
+            WAITING times the wait, the time there, and `penalty` tau for each server that is busy.
 
     Attributes:
         learned: what the rule has learned of each environment.
@@ -62,11 +65,11 @@ class AskedVisits:
         current: (B,) number of this task among those that wait; -1: the round is over.
     """
 
-    def __init__(self, num_envs: int, moves_take_time: bool, priced: bool = True) -> None:
+    def __init__(self, num_envs: int, moves_take_time: bool, network: CrossAttentionConfig = ADAPTIVE) -> None:
         weights = np.broadcast_to(AdaptivePrice().weights, (num_envs, *SHAPE))
-        self.learned = AdaptiveTerms(weights, moves_take_time)
+        self.learned = AdaptiveTerms(weights, moves_take_time, network.scarce)
         self.current, self._size, self._asked = np.full((3, num_envs), -1)
-        self._priced, self._nobody = priced, np.zeros(num_envs, dtype=np.int64)
+        self._network, self._nobody = network, np.zeros(num_envs, dtype=np.int64)
         self._count, self._shares = np.zeros(1, dtype=np.int64), room_for_shares()
         self._key = self.rows = np.zeros((num_envs, 0))
 
@@ -80,12 +83,14 @@ class AskedVisits:
             self.rows = np.zeros((len(view.env), RELATIVE.width(view.limit.shape[1])), dtype=np.float32)
             self._stays = np.zeros(view.limit.shape[1])
         _keys(numbers, view, self._shares, self._key)
-        if not self._priced:
+        means, inputs = self.learned.prices.means, self.learned.inputs
+        if self._network.skip == "naive":
             numbers, prices = numbers.copy(), np.zeros_like(prices)
-            numbers[:, [KAPPA, PENALTY]] = NAIVE
+            numbers[:, KAPPA] = WAITING
+            # For a task with the mean number of descendants, as the penalty of the rule.
+            numbers[:, PENALTY] = self._network.penalty * means["tau"] * means["descendants"] ** numbers[:, ALPHA]
         _sort(view, self._key, self._order, self._size)
         self.current[:], self._asked[:], self._count[0] = -1, 0, 0
-        means, inputs = self.learned.prices.means, self.learned.inputs
         state = (self._key, self._order, self._size, self._asked)
         out = (self.current, self._stays, self.rows, self._answers, self._count)
         self._round = (view, numbers, prices, means, inputs, *state, *out)

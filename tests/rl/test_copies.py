@@ -12,11 +12,12 @@ from local_ray import LOCAL_RAY
 from marks import slow
 from rl.learned import learner_of, module_of, train, weights_of
 from rllib_scale.config import TrialConfig
+from rllib_scale.config.schedulers import AdaptivePriceParameters
 from rllib_scale.errors import UserError
 from rllib_scale.evaluation.play import play
 from rllib_scale.observation.relative import RELATIVE
 from rllib_scale.rl.env_runner import ELAPSED, GROUP_ADVANTAGE
-from rllib_scale.rl.environment import CopiesVectorEnv
+from rllib_scale.rl.environment import make_env
 from rllib_scale.rl.methods import build_algorithm_config
 from rllib_scale.schedulers.adaptive_price import AdaptivePrice
 from rllib_scale.sweeps.selected import SelectedLearner
@@ -36,9 +37,10 @@ def settings(**ppo: Any) -> TrialConfig:
     return TrialConfig.model_validate(SETTINGS | {"ppo": SETTINGS["ppo"] | ppo})
 
 
-def test_copies_of_an_episode_are_played_as_the_policy_plays_it_and_earn_what_tasks_wait() -> None:
-    trial = settings()
-    env = CopiesVectorEnv(3, trial.env, 1, trial.algorithm.problems, priced=True)
+@pytest.mark.parametrize("scarce", [0.0, 1.0])
+def test_copies_of_an_episode_are_played_as_the_policy_plays_it_and_earn_what_tasks_wait(scarce: float) -> None:
+    trial = TrialConfig.model_validate(SETTINGS | {"network": {"scarce": scarce}})
+    env: Any = make_env({"trial": trial.model_dump(), "num_envs": 3})
     env.reset(seed=5)
     total, passed = np.zeros(3), np.zeros(3)
     while len(env.deciding):
@@ -47,8 +49,10 @@ def test_copies_of_an_episode_are_played_as_the_policy_plays_it_and_earn_what_ta
         env.step(cost.argmin(1))
         total, passed = total + env.earned, passed + env.passed
     drawn, (seed, group) = env.engine.config, env.get_state().values()
-    expected = play(AdaptivePrice(), drawn, seed, [group - 1])
+    expected = play(AdaptivePrice(AdaptivePriceParameters(scarce=scarce)), drawn, seed, [group - 1])
     np.testing.assert_array_equal(env.engine.schedule(2), expected.schedule())
+    in_the_rules_order = play(AdaptivePrice(), drawn, seed, [group - 1])
+    assert (scarce == 0) == np.array_equal(in_the_rules_order.schedule(), expected.schedule())
     metrics = expected.metrics()
     assert metrics["unfinished"] == 0
     assert -total[1] == pytest.approx(metrics["response_mean_s"] * metrics["completed"])

@@ -13,6 +13,7 @@ from rllib_scale.observation.relative import RELATIVE
 from rllib_scale.rl.environment import CopiesVectorEnv
 from rllib_scale.rl.ppo.group import group_advantages
 from rllib_scale.rl.ppo.lean_update import advantage_estimates
+from rllib_scale.schedulers.asked_visits import ADAPTIVE
 from rllib_scale.workloads.model import Workload
 from schedulers.instances import TWO
 from small_moments import workload
@@ -61,7 +62,7 @@ class Trajectory(NamedTuple):
 
 def all_ways(given: Workload) -> list[Trajectory]:
     """Every sequence of choices, by depth-first search."""
-    env, found, prefixes = CopiesVectorEnv(1, ENV, 0, None, priced=True), [], [()]
+    env, found, prefixes = CopiesVectorEnv(1, ENV, 0, None, ADAPTIVE), [], [()]
     while prefixes:
         prefix: tuple[int, ...] = prefixes.pop()
         env.begin(given)
