@@ -1,7 +1,7 @@
 """The order of tasks, learned: CMA-ES over what is added to the key and to theta of `adaptive-price`.
 
-python analysis/studies/learning/order.py search 1     # seed; prints what it found and how it does on other problems
-python analysis/studies/learning/order.py test 8239    # evaluation seed: `scarce`, on the test problems of the family
+python analysis/studies/learning/order.py search 1        # seed; what it found, and how that does on other problems
+python analysis/studies/learning/order.py unpriced 771    # seed of the problems: no prices, and a cost of busy servers
 
 Searched are `scarce` and constants that are added to rows of theta. Per cent against the rule, 95 % over problems.
 """
@@ -11,21 +11,21 @@ import sys
 import numpy as np
 
 from rllib_scale.config import EnvConfig
-from rllib_scale.config.family import SCENARIOS, Family
+from rllib_scale.config.family import Family
 from rllib_scale.evaluation.candidates import Instance, outcomes_of
 from rllib_scale.observation.view import View
 from rllib_scale.schedulers.adaptive_price import AdaptivePrice
 from rllib_scale.schedulers.adaptive_terms import THETA
+from rllib_scale.schedulers.asked_visits import ALPHA, KAPPA, PENALTY, WAITING
 from rllib_scale.schedulers.visits import NUMBERS
 from rllib_scale.sweeps.validated import OBJECTIVES
-from rllib_scale.workloads.family import draw_kind, fixed_problems, fixed_seed
+from rllib_scale.workloads.family import draw_kind
 
 ADDED = {"scarce": 0.5, "a": 0.15, "b": 0.15, "age": 0.05, "alpha": 0.15, "kappa": 0.3}
 """What is searched, and the first steps."""
 GENERATIONS, POPULATION, PROBLEMS, SHOWN = 25, 12, 24, 80
-USED = 40
-"""First test problems of `any` and `any-revealed`, which experiments have used."""
-TRIED = {"the rule": {}, "scarce 0.5": {"scarce": 0.5}, "scarce 1": {"scarce": 1.0}, "scarce 2": {"scarce": 2.0}}
+PENALTIES = (0.0, 0.15, 0.3, 0.6, 1.0)
+"""Costs of a server that has to be waited for, in tau, without prices."""
 
 
 class Ordered(AdaptivePrice):
@@ -44,9 +44,25 @@ class Ordered(AdaptivePrice):
         return numbers, prices
 
 
-def played(numbers: np.ndarray, problems: list[tuple[EnvConfig, int]]) -> np.ndarray:
+class Unpriced(Ordered):
+    """As `skip: naive` begins, with a `scarce` and a `penalty` (C, 2) in each copy but the first, which is the rule."""
+
+    def __init__(self, tried: np.ndarray) -> None:
+        super().__init__(np.pad(tried[:, :1], ((0, 0), (0, len(ADDED) - 1))))
+        self.penalties = tried[1:, 1]
+
+    def terms(self, view: View) -> tuple[np.ndarray, np.ndarray]:
+        """See `PricingDispatcher.terms`."""
+        numbers, prices = super().terms(view)
+        means = self.learned.prices.means[1:]
+        numbers[1:, KAPPA], prices[1:] = WAITING, 0.0
+        numbers[1:, PENALTY] = self.penalties * means["tau"] * means["descendants"] ** numbers[1:, ALPHA]
+        return numbers, prices
+
+
+def played(numbers: np.ndarray, problems: list[tuple[EnvConfig, int]], player: type[Ordered] = Ordered) -> np.ndarray:
     """(P, 3, C) logs of mean response, mean JCT and its 95th percentile."""
-    found = (outcomes_of(Ordered(numbers), len(numbers), Instance(env, seed)) for env, seed in problems)
+    found = (outcomes_of(player(numbers), len(numbers), Instance(env, seed)) for env, seed in problems)
     return np.array([np.log([of.response_s, of.makespan_s, of.tail_s]) for of in found])
 
 
@@ -62,7 +78,7 @@ def show(title: str, names: list[str], logs: np.ndarray) -> None:
     mean, half = change.mean(axis=0), 2.0 * change.std(axis=0, ddof=1) / np.sqrt(len(change))
     for v in range(1, len(names)):
         parts = (f"{name} {mean[m, v]:+.2f} ± {half[m, v]:.2f}" for m, name in enumerate(("response", "JCT", "p95")))
-        print(f"{title:20} {names[v]:11} {', '.join(parts)}", flush=True)
+        print(f"{title:20} {names[v]:22} {', '.join(parts)}", flush=True)
 
 
 def search(seed: int) -> None:
@@ -85,13 +101,14 @@ def search(seed: int) -> None:
         show("revealed" if revealed else "whole", ["the rule", "searched"], logs)
 
 
-def test(seed: int) -> None:
-    """`scarce` alone on the fixed problems of each scenario."""
-    numbers = np.array([[of.get(name, 0.0) for name in ADDED] for of in TRIED.values()])
-    for scenario, (kind, revealed) in SCENARIOS.items():
-        problems = [(env, fixed_seed(kind, k, seed)) for k, env in enumerate(fixed_problems(kind, revealed))]
-        show(scenario, list(TRIED), played(numbers, problems[USED if kind == "basic" else 0 :]))
+def unpriced(seed: int) -> None:
+    """Every penalty in both orders, on problems that are drawn."""
+    tried = [(scarce, penalty) for scarce in (0.0, 1.0) for penalty in PENALTIES]
+    for revealed in (False, True):
+        found = played(np.array([(0.0, 0.0), *tried]), drawn(seed, 0, SHOWN, revealed), Unpriced)
+        names = ["the rule", *(f"scarce {scarce:g}, penalty {penalty:g}" for scarce, penalty in tried)]
+        show("revealed" if revealed else "whole", names, found)
 
 
 if __name__ == "__main__":
-    {"search": search, "test": test}[sys.argv[1]](int(sys.argv[2]))
+    {"search": search, "unpriced": unpriced}[sys.argv[1]](int(sys.argv[2]))

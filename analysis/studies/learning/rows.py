@@ -16,7 +16,9 @@ rows = pd.concat([load(folder).episodes for folder in folders]).drop_duplicates(
 rows["number"] = rows["eval_seed"].map({fixed_seed("basic", k, int(seed)): k for k in range(TEST_PROBLEMS)})
 learned = rows["method"] == "scale-any"
 started = rows["overrides"].str.extract(r"network\.skip=(\w+)")[0].fillna("adaptive")
-names = started + rows["lambda_decorrelation"].gt(0).map({True: ", SRR", False: ""})
+names = started + rows["overrides"].str.contains("network.penalty").map({True: ", penalty", False: ""})
+names += rows["overrides"].str.contains("network.scarce").map({True: ", scarce", False: ""})
+names += rows["lambda_decorrelation"].gt(0).map({True: ", SRR", False: ""})
 rows["method"] = rows["method"].astype(str).mask(learned, names)
 rows = rows.rename(columns={"train_seed": "seed"}).astype({"scenario": str, "seed": "Int64"})
 columns = ["method", "seed", "scenario", "number", "response_censored_s", "jct_p95_s"]
