@@ -136,6 +136,10 @@ class PPO(Minibatched, Rewarded):
         description="group: what is later by this counts 1/e; scale-any: 15 by default, 3 times a mean task of the "
         "family; null: all counts",
     )
+    tail_weight: Annotated[float, Field(ge=0, lt=1)] = Field(
+        default=0.0,
+        description="scale-gate: weight of the log of the mean square of response times, beside that of their mean",
+    )
     final_sharpness: Positive = Field(
         default=1.0, description="factor of the logits at the end of a training of scale-any, where it starts at 1"
     )

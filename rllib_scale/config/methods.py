@@ -20,6 +20,7 @@ class MethodSpec:
     description: str
     rounds: bool = False  # decides in decision rounds with reservations, see config/rounds.py
     visits: bool = False  # decides in rounds in the order of `adaptive-price`, on the features `relative`
+    replicas: bool = False  # places and holds calls of LLM replicas, and plays nothing else
     sees: Literal["tasks", "workflows"] = "tasks"
     defaults: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, hash=False)
     """Section -> settings in place of the defaults of its algorithm or network."""
@@ -35,6 +36,11 @@ class MethodSpec:
         return self.any_scale and not self.dispatches
 
     @property
+    def plays_copies(self) -> bool:
+        """Whether it learns from copies of each episode."""
+        return "copies" in self.defaults.get("ppo", {})
+
+    @property
     def dispatches(self) -> bool:
         """Whether its policy decides for all waiting tasks at each event, trained on whole episodes."""
         return self.visits or self.algorithm in ("cma", "reinforce")
@@ -45,15 +51,21 @@ IN_ROUNDS: dict[str, dict[str, Any]] = {
     "network": {"skip": "price"},
 }
 """Defaults of methods that decide in rounds."""
+_OF_COPIES: dict[str, Any] = {
+    **{"copies": 8, "groups": 48, "advantage": "group", "horizon_s": 15.0, "final_sharpness": 3.0},
+    **{"standardise_advantages": "epoch", "entropy_coefficient": 0.0, "learning_rate": 1e-3},
+    **{"steps_per_epoch": 49_152, "minibatch_size": 6144, "passes": 2, "validation_instances": 64},
+}
 IN_VISITS: dict[str, dict[str, Any]] = {
-    "ppo": {
-        **{"copies": 8, "groups": 48, "advantage": "group", "horizon_s": 15.0, "final_sharpness": 3.0},
-        **{"standardise_advantages": "epoch", "entropy_coefficient": 0.0, "learning_rate": 1e-3},
-        **{"steps_per_epoch": 49_152, "minibatch_size": 6144, "passes": 2, "validation_instances": 64},
-    },
+    "ppo": _OF_COPIES,
     "network": {"skip": "adaptive", "skip_sharpness": 8.0},
 }
 """Defaults of methods that decide in rounds in the order of `adaptive-price`."""
+ON_REPLICAS: dict[str, dict[str, Any]] = {
+    "ppo": _OF_COPIES | {"groups": 12, "horizon_s": 100.0, "validation_instances": 16},
+    "network": {"skip": "lmetric", "skip_sharpness": 1.0},
+}
+"""Defaults of methods that place and hold calls of LLM replicas."""
 METHODS: dict[str, MethodSpec] = {
     "scale": MethodSpec("ppo", "cross-attention", True, "cross-attention pointer trained by PPO with SRR"),
     "crossattn": MethodSpec("ppo", "cross-attention", False, "cross-attention pointer trained by PPO, no SRR"),
@@ -115,7 +127,19 @@ METHODS: dict[str, MethodSpec] = {
         sees="workflows",
     ),
     "adaptive-gate": MethodSpec(
-        "cma", None, False, "lmetric behind a gate that follows the state, for LLM replicas, searched by CMA-ES"
+        "cma",
+        None,
+        False,
+        "lmetric behind a gate that follows the state, for LLM replicas, searched by CMA-ES",
+        replicas=True,
+    ),
+    "scale-gate": MethodSpec(
+        "ppo",
+        "cross-attention",
+        True,
+        "scale for LLM replicas, places and holds calls; begins as lmetric behind its gate; a baseline over copies",
+        replicas=True,
+        defaults=ON_REPLICAS,
     ),
     "decima": MethodSpec(
         "reinforce",

@@ -124,13 +124,41 @@ class TrialConfig(Model):
         return self
 
     @model_validator(mode="after")
+    def _replicas_can_be_trained_on(self) -> TrialConfig:
+        holds, problems = self.spec.replicas, self.algorithm.problems
+        if not self.env.on_replicas:
+            if holds:
+                raise ValueError(f"env.service fixed: method {self.method} holds calls of replicas; valid: replica")
+            if problems is not None and problems.sessions is not None:
+                raise ValueError("training.problems.sessions: not with env.service fixed; valid: null")
+            return self
+        if holds:
+            if problems is not None and problems != ProblemsConfig(
+                servers=problems.servers, sessions=problems.sessions
+            ):
+                raise ValueError("training.problems: on env.service replica it draws servers and sessions alone")
+            return self
+        if self.spec.rounds or self.spec.dispatches or isinstance(self.algorithm, Imitation):
+            able = [name for name, spec in METHODS.items() if spec.replicas or not (spec.rounds or spec.dispatches)]
+            what = "imitation" if isinstance(self.algorithm, Imitation) else f"method {self.method}"
+            raise ValueError(f"env.service replica: {what} does not decide call by call; valid: {', '.join(able)}")
+        if problems is not None:
+            raise ValueError("training.problems: not with env.service replica; valid: null")
+        return self
+
+    @model_validator(mode="after")
     def _skip_has_its_features(self) -> TrialConfig:
-        features = "relative" if self.spec.visits else self.env.observation.feature_set
+        features: str = "relative" if self.spec.visits else self.env.observation.feature_set
+        if self.env.on_replicas:
+            features = "replicas"
         if not isinstance(self.network, CrossAttentionConfig):
             return self
         skip, needs = self.network.skip, {"price": "pairs", "adaptive": "relative", "naive": "relative"}
+        needs["lmetric"] = "replicas"
         if needs.get(skip, features) != features:
-            where = "env.observation.feature_set pairs" if skip == "price" else "the features of scale-any"
+            where = {"price": "env.observation.feature_set pairs", "lmetric": "the features of replicas"}.get(
+                skip, "the features of scale-any"
+            )
             valid = ", ".join(["none", "linear", *(name for name, needed in needs.items() if needed == features)])
             raise ValueError(f"network.skip {skip}: needs {where} (got {features}); valid: {valid}")
         if self.network.scarce and not self.spec.visits:
@@ -143,39 +171,16 @@ class TrialConfig(Model):
     def _copies_are_played(self) -> TrialConfig:
         if not isinstance(self.algorithm, PPO):
             return self
-        if self.spec.visits and self.algorithm.copies is None:
+        if self.spec.plays_copies and self.algorithm.copies is None:
             raise ValueError(f"ppo.copies null: {self.method} plays copies of each episode; valid: 2 and more")
-        if self.spec.visits:
-            unlike, why = ("reward", "reward_unit"), "learns from the time of tasks alone"
-        else:
-            unlike, why = ("copies", "validation_instances"), "plays no copies of episodes, scale-any does"
+        why, unlike = "learns from the time of tasks alone", ["reward", "reward_unit"]
+        if not self.spec.plays_copies:
+            why, unlike = "plays no copies of episodes; scale-any and scale-gate do", ["copies", "validation_instances"]
+        if not (self.spec.plays_copies and self.spec.replicas):
+            unlike.append("tail_weight")
         for key in unlike:
             if given := getattr(self.algorithm, key):
                 raise ValueError(f"ppo.{key} {given}: method {self.method} {why}; leave it out")
-        return self
-
-    @model_validator(mode="after")
-    def _replicas_can_be_trained_on(self) -> TrialConfig:
-        searched, problems = self.method == "adaptive-gate", self.algorithm.problems
-        if not self.env.on_replicas:
-            if searched:
-                raise ValueError("env.service fixed: method adaptive-gate holds calls of replicas; valid: replica")
-            if problems is not None and problems.sessions is not None:
-                raise ValueError("training.problems.sessions: not with env.service fixed; valid: null")
-            return self
-        if searched:
-            if problems is not None and problems != ProblemsConfig(
-                servers=problems.servers, sessions=problems.sessions
-            ):
-                raise ValueError("training.problems: on env.service replica it draws servers and sessions alone")
-            return self
-        if self.spec.rounds or self.spec.dispatches or isinstance(self.algorithm, Imitation):
-            able = [name for name, spec in METHODS.items() if not spec.rounds and not spec.dispatches]
-            able.append("adaptive-gate")
-            what = "imitation" if isinstance(self.algorithm, Imitation) else f"method {self.method}"
-            raise ValueError(f"env.service replica: {what} does not decide call by call; valid: {', '.join(able)}")
-        if problems is not None:
-            raise ValueError("training.problems: not with env.service replica; valid: null")
         return self
 
     @model_validator(mode="after")
@@ -319,7 +324,7 @@ def parts_of(method: str, imitates: bool, own_encoder: bool) -> tuple[str, str |
         own_encoder: whether `network.encoder` is given.
     """
     spec = METHODS[method]
-    clones = imitates and spec.algorithm == "ppo" and not spec.visits  # which begins as a rule by network.skip
+    clones = imitates and spec.algorithm == "ppo" and not spec.plays_copies  # which begins as a rule by network.skip
     algorithm = "imitation" if clones else spec.algorithm
     return algorithm, "custom" if own_encoder and spec.takes_encoder else spec.network
 
@@ -333,6 +338,8 @@ def env_of(method: str, env: EnvConfig) -> EnvConfig:
     spec, observation = METHODS[method], env.observation
     if spec.rounds:
         return in_rounds(env)
+    if spec.replicas and spec.plays_copies:
+        return env.with_mask("feasible")  # what cannot be answered is not offered
     if spec.visits:  # it learns by the evaluated metric, and sees features of its own
         reward = RewardConfig(name="tasks-in-system", energy_power=env.reward.energy_power)
         return env.model_copy(update={"observation": ObservationConfig(), "reward": reward})

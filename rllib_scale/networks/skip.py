@@ -6,6 +6,8 @@ that begins as the rule learns what to add to it.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import torch
 from torch import Tensor, nn
 
@@ -33,9 +35,10 @@ class Skip(nn.Module):
         return (inputs.servers @ weights[:, :, None])[:, :, 0]
 
     @torch.no_grad()
-    def start_from(self, inputs: InputSpec, column: int, sharpness: float) -> None:
-        """Begin as the rule whose cost is a feature of a server: `sharpness` less for a unit more of it."""
-        self.bias[column] = -sharpness * inputs.server_std[column]
+    def start_from(self, inputs: InputSpec, costs: Mapping[int, float]) -> None:
+        """Begin as the rule whose cost is a sum of a server's features: so much less for a unit more, by column."""
+        for column, cost in costs.items():
+            self.bias[column] = -cost * inputs.server_std[column]
 
     @torch.no_grad()
     def start_from_price(self, inputs: InputSpec, observation: ObservationConfig, sharpness: float) -> None:

@@ -37,7 +37,8 @@ def draw_problem(problems: ProblemsConfig, env: EnvConfig, seed: int, episode: i
     words = (seed % 2**32, seed >> 32, episode % 2**32, episode >> 32)
     # Words of 32 bits, a fixed number of each: other pairs never give the same sequence of words.
     u, v = np.random.default_rng(np.random.SeedSequence(words, spawn_key=(_PROBLEM_STREAM,))).random(2)
-    return padded(problems.draw(env, u, v), rows)
+    drawn = problems.draw(env, u, v)
+    return drawn if env.on_replicas else padded(drawn, rows)
 
 
 def _concatenated(name: str) -> Any:

@@ -21,10 +21,12 @@ from rllib_scale.envs.spaces import NO_LIMIT, observation_space
 from rllib_scale.envs.vector import SchedulingVectorEnv, StepResult
 from rllib_scale.errors import UserError
 from rllib_scale.observation.relative import RELATIVE
+from rllib_scale.observation.replicas import REPLICAS
 from rllib_scale.plugins import unpinned
 from rllib_scale.rl.drawn_problems import DrawnEngines, draw_problem, largest
 from rllib_scale.schedulers.asked_visits import AskedVisits
 from rllib_scale.simulator.engine import Engine
+from rllib_scale.simulator.services import make_engine
 from rllib_scale.workloads.model import Workload
 
 TRAINING_ENV = "rllib_scale/Training"
@@ -223,9 +225,12 @@ class CopiesVectorEnv(VectorEnv[Any, Any, Any]):
         engine: plays the group.
         visits: its rounds.
         earned: (G,) reward of each copy since its last decision.
+        aged: (G,) integral of the ages of open calls since then, on replicas [s^2].
         passed: (G,) time since then [s].
+        explores: whether decisions are drawn, and learned from; else they are the best ones.
     """
 
+    explores = True
     metadata: dict[str, Any] = {"autoreset_mode": AutoresetMode.DISABLED}  # noqa: RUF012
 
     def __init__(
@@ -234,12 +239,12 @@ class CopiesVectorEnv(VectorEnv[Any, Any, Any]):
         config: EnvConfig,
         trial_seed: int,
         problems: ProblemsConfig | None,
-        network: CrossAttentionConfig,
+        network: CrossAttentionConfig | None = None,
     ) -> None:
         self.num_envs, self.config, self.problems, self.trial_seed = num_envs, config, problems, trial_seed
         self.network = network
         rows = (config if problems is None else largest(problems, config)).cluster.num_rows
-        shape = (RELATIVE.width(rows),)
+        shape = (self._width(rows),)
         self.single_observation_space = gymnasium.spaces.Box(-NO_LIMIT, NO_LIMIT, shape, dtype=np.float32)
         self.single_action_space = gymnasium.spaces.Discrete(rows)
         self.observation_space = batch_space(self.single_observation_space, num_envs)
@@ -251,7 +256,12 @@ class CopiesVectorEnv(VectorEnv[Any, Any, Any]):
         if isinstance(seed, int):
             self._seed, self._group = workload_seed(self.trial_seed, (seed - rllib_seed(self.trial_seed)) % 2**32, 0), 0
         self.begin()
-        return self.visits.rows.copy(), {}
+        return self.rows.copy(), {}
+
+    @staticmethod
+    def _width(rows: int) -> int:
+        """Of an observation of so many rows."""
+        return RELATIVE.width(rows)
 
     def begin(self, workload: Workload | None = None) -> None:
         """Begin the next group, of a given workload where there is one."""
@@ -259,13 +269,23 @@ class CopiesVectorEnv(VectorEnv[Any, Any, Any]):
         env, seeds = self.config, [self._seed] * self.num_envs
         if self.problems is not None:
             env = draw_problem(self.problems, env, self._seed, self._group)
-        self.engine = Engine(env, self.num_envs)
+        self.engine: Any = make_engine(env, self.num_envs)
         self.engine.reset(seeds, [self._group] * self.num_envs, workload=workload)
-        moves_take_time = env.communication.mode == "transfer"
-        self.visits = AskedVisits(self.num_envs, moves_take_time, self.network)
-        self.earned, self.passed = np.zeros((2, self.num_envs))
+        self.earned, self.aged, self.passed = np.zeros((3, self.num_envs))
         self._group += 1
+        self._begun()
+
+    def _begun(self) -> None:
+        """Go on to the first decisions of a group."""
+        assert self.network is not None
+        transfers = self.engine.config.communication.mode == "transfer"
+        self.visits = AskedVisits(self.num_envs, transfers, self.network)
         self._run()
+
+    @property
+    def rows(self) -> NDArray[Any]:
+        """(G, width) float32 of the decisions."""
+        return self.visits.rows
 
     @property
     def deciding(self) -> NDArray[np.int64]:
@@ -282,7 +302,7 @@ class CopiesVectorEnv(VectorEnv[Any, Any, Any]):
             self._carry_out()
             self._run()
         done, cut = self.engine.done, self.engine.truncated
-        return self.visits.rows, self.earned, done & ~cut, done & cut, {}
+        return self.rows, self.earned, done & ~cut, done & cut, {}
 
     def _run(self) -> None:
         """Let time pass until a copy decides or all have ended."""
@@ -310,6 +330,68 @@ class CopiesVectorEnv(VectorEnv[Any, Any, Any]):
         self._seed, self._group = state["seed"], state["group"]
 
 
+class FleetCopiesVectorEnv(CopiesVectorEnv):
+    """G copies of one fleet of replicas: one plays the warm-up alone, then all go on from where it is.
+
+    Copies drift apart, and soon returns differ by the states that they are in more than by a decision: episodes are
+    short, and begin in a fleet that is under way. The observation is the row of `training_space` of the call that is
+    offered; the action is its replica, or the row behind them, which holds it.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        actions = self.single_action_space
+        assert isinstance(actions, gymnasium.spaces.Discrete)
+        self._behind = REPLICAS.width(int(actions.n))
+        self._rows = np.zeros((self.num_envs, self._behind + int(actions.n)), dtype=np.float32)
+
+    @staticmethod
+    def _width(rows: int) -> int:
+        return REPLICAS.width(rows) + rows
+
+    def _begun(self) -> None:
+        self.explores = False
+        self._rows[:] = 0.0  # where a fleet is smaller than the largest one, rows are empty and closed
+        self._show()
+
+    def states(self, observations: NDArray[np.float32]) -> NDArray[np.float64]:
+        """(T, S) features of the states that observations (T, width) of this group show."""
+        head, count = REPLICAS.head(), self.engine.num_rows - 1
+        each = observations[:, head : head + count * REPLICAS.server_dim].reshape(len(observations), count, -1)
+        shown = np.concatenate([observations[:, :head], each.mean(1), each.min(1), each.max(1)], axis=1, dtype=float)
+        return np.concatenate([np.ones((len(shown), 1)), shown, shown**2], axis=1)
+
+    def _show(self) -> None:
+        engine = self.engine
+        self._rows[:, : engine.observation.shape[1]] = engine.observation
+        self._rows[:, self._behind : self._behind + engine.num_rows] = engine.mask[:, : engine.num_rows]
+
+    @property
+    def rows(self) -> NDArray[Any]:
+        """See `CopiesVectorEnv.rows`."""
+        return self._rows
+
+    @property
+    def deciding(self) -> NDArray[np.int64]:
+        """See `CopiesVectorEnv.deciding`; before the copies part it is the first one."""
+        return np.flatnonzero(~self.engine.done) if self.explores else np.zeros(1, dtype=np.int64)
+
+    def step(self, actions: NDArray[np.int64]) -> StepResult:
+        """See `CopiesVectorEnv.step`; the row behind the replicas holds the call."""
+        asked, engine = self.deciding, self.engine
+        active = np.zeros(self.num_envs, dtype=bool)
+        active[asked] = True
+        engine.step(np.where(active, actions, 0), active)
+        self.earned[asked], self.aged[asked] = engine.reward[asked], engine.aged[asked]
+        self.passed[asked] = engine.elapsed[asked]
+        if not self.explores and engine.clock[0] >= engine.config.service.warm_up_s:
+            engine.fan_out()
+            self.explores = True
+        self._show()
+        done, cut = engine.done, engine.truncated
+        return self.rows, self.earned, done & ~cut, done & cut, {}
+
+
 def training_rows(engine: Engine | DrawnEngines) -> np.ndarray:
     """(B, width) rows of `training_space`, copied."""
     if not engine.config.masked:
@@ -328,6 +410,8 @@ def make_env(context: Mapping[str, Any]) -> gymnasium.Env[Any, Any] | VectorEnv[
     problems = settings.problems
     if trial.spec.visits:
         return CopiesVectorEnv(context.get("num_envs", 1), trial.env, trial.seed, problems, trial.visits_by)
+    if trial.spec.plays_copies:
+        return FleetCopiesVectorEnv(context.get("num_envs", 1), trial.env, trial.seed, problems)
     if "num_envs" in context:
         rewards = (settings.reward_unit, settings.reward) if isinstance(settings, PPO | DQN | SAC) else ()
         return TrainingVectorEnv(context["num_envs"], trial.env, trial.seed, problems, *rewards)

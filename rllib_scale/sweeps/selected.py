@@ -9,7 +9,7 @@ from typing import Any
 from rllib_scale.config import TrialConfig
 from rllib_scale.evaluation.candidates import Instance, Outcomes, outcomes_of
 from rllib_scale.networks.build import Network, build_network
-from rllib_scale.policies.policy import save_policy
+from rllib_scale.policies.policy import TrainedPolicy, save_policy
 from rllib_scale.policies.visiting_policy import VisitingPolicy
 from rllib_scale.sweeps.learners import RLlibLearner
 from rllib_scale.sweeps.reinforce import Weights, with_weights
@@ -23,7 +23,8 @@ def network_of(weights: Weights, trial: TrialConfig) -> Network:
 
 def play_network(weights: Weights, trial: TrialConfig, instance: Instance) -> Outcomes:
     """(1,) outcomes of the argmax of a network on one instance."""
-    return outcomes_of(VisitingPolicy(network_of(weights, trial), trial, 0), 1, instance)
+    policy = VisitingPolicy if trial.spec.visits else TrainedPolicy
+    return outcomes_of(policy(network_of(weights, trial), trial, 0), 1, instance)
 
 
 class SelectedLearner(ValidatedLearner):

@@ -89,9 +89,10 @@ def _first_due(fleet):  # type: ignore[no-untyped-def]
 
 @rare
 def _pass_time(fleet, time):  # type: ignore[no-untyped-def]
-    now = fleet.now[0]
-    now.open_call_s += now.open_calls * (time - now.time)
-    now.active_token_s += now.active_tokens * (time - now.time)
+    now, lasts = fleet.now[0], time - fleet.now[0].time
+    now.open_call_s += now.open_calls * lasts
+    now.open_age_s2 += (now.open_calls * (now.time + lasts / 2) - now.open_asked_s) * lasts
+    now.active_token_s += now.active_tokens * lasts
     now.time = time
 
 
@@ -144,6 +145,7 @@ def _ask(fleet, row, number, time):  # type: ignore[no-untyped-def]
     call.chunk, call.hit, call.prefilled, call.preemptions, call.next, call.previous = 0, 0, 0, 0, NONE, NONE
     call.asked_s, call.placed_s, call.admitted_s, call.first_s = time, -1.0, -1.0, -1.0
     now.open_calls += 1
+    now.open_asked_s += time
     return index
 
 
@@ -182,6 +184,7 @@ def _end(fleet, index, time):  # type: ignore[no-untyped-def]
     record.asked_s, record.placed_s, record.admitted_s = call.asked_s, call.placed_s, call.admitted_s
     record.first_s, record.end_s = call.first_s + request_s, time + request_s
     now.open_calls -= 1
+    now.open_asked_s -= call.asked_s
     until_s = time + request_s + now.active_for_s
     _activate(fleet, call, call.replica, call.prompt + call.output, until_s)
     session.left -= 1

@@ -69,6 +69,14 @@ def expected_tokens(fleet, call):  # type: ignore[no-untyped-def]
 
 
 @rare
+def room_for(fleet, call, here, replica, gate):  # type: ignore[no-untyped-def]
+    """Share of a replica's memory that a gate leaves beside a call; 1 where its session is active. Below 0: closed."""
+    if fleet.agents[call.session, call.agent].active == replica:
+        return 1.0
+    return (gate * here.kv_tokens - (here.active + call.prompt)) / here.kv_tokens
+
+
+@rare
 def open_to(fleet, index, replica, rule):  # type: ignore[no-untyped-def]
     """Whether a call fits a replica, and the gate lets it through."""
     if not fits(fleet, index, replica):
@@ -76,8 +84,7 @@ def open_to(fleet, index, replica, rule):  # type: ignore[no-untyped-def]
     call, here = fleet.calls[index], fleet.replicas[replica]
     if rule[1] <= 0.0:
         return True
-    is_active = fleet.agents[call.session, call.agent].active == replica
-    room = 1.0 if is_active else (rule[1] * here.kv_tokens - (here.active + call.prompt)) / here.kv_tokens
+    room = room_for(fleet, call, here, replica, rule[1])
     if len(rule) > _GATE:
         now, weights = fleet.now[0], rule[_GATE + _TERMS : _PLACE]
         terms = _terms(fleet, index, replica)
