@@ -155,7 +155,9 @@ class PPO(Minibatched, Rewarded):
         if self.reference_kl_coefficient > 0 and self.initial_policy is None:
             raise ValueError("ppo.reference_kl_coefficient: there is no policy to stay near; give initial_policy, too")
         if self.advantage == "group" and self.copies is None:
-            raise ValueError("ppo.advantage group: needs ppo.copies, which scale-any has; valid: critic")
+            raise ValueError("ppo.advantage group: needs ppo.copies, as scale-any and scale-gate; valid: critic")
+        if self.tail_weight > 0 and self.advantage == "critic":
+            raise ValueError(f"ppo.tail_weight {self.tail_weight:g}: not with ppo.advantage critic; valid: 0, or group")
         if self.groups > self.steps_per_epoch:
             raise ValueError(f"ppo.groups {self.groups}: more than ppo.steps_per_epoch {self.steps_per_epoch}")
         if self.lambda_by == "time" and self.time_unit_s is None:

@@ -137,6 +137,12 @@ class TrialConfig(Model):
                 servers=problems.servers, sessions=problems.sessions
             ):
                 raise ValueError("training.problems: on env.service replica it draws servers and sessions alone")
+            credit_s = getattr(self.algorithm, "horizon_s", None) or 0.0
+            if (lasts_s := self.env.episode.horizon_s - self.env.service.warm_up_s) <= credit_s:
+                raise ValueError(
+                    f"ppo.horizon_s {credit_s:g}: no decision is followed by so much time; valid: below {lasts_s:g}, "
+                    "the time from env.service.warm_up_s to env.episode.horizon_s"
+                )
             return self
         if self.spec.rounds or self.spec.dispatches or isinstance(self.algorithm, Imitation):
             able = [name for name, spec in METHODS.items() if spec.replicas or not (spec.rounds or spec.dispatches)]

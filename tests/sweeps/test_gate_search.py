@@ -64,5 +64,12 @@ def test_what_a_training_on_replicas_cannot_draw_is_refused() -> None:
         trial(sessions=(9, 8))
     with pytest.raises(ValueError, match=r"env.service fixed: method adaptive-gate holds calls.*valid: replica"):
         TrialConfig(method="adaptive-gate")
+    with pytest.raises(ValueError, match=r"ppo.horizon_s 500: no decision is followed by so much time.*below 500"):
+        TrialConfig(method="scale-gate", env=ENV, ppo={"horizon_s": 500.0})
+    with pytest.raises(ValueError, match=r"ppo.tail_weight 0.2: not with ppo.advantage critic"):
+        TrialConfig(method="scale-gate", env=ENV, ppo={"advantage": "critic", "tail_weight": 0.2})
+    mask = {"episode": {"mask": "feasible"}}
+    with pytest.raises(ValueError, match=r"ppo.tail_weight 0.2: method scale-any"):
+        TrialConfig(method="scale-any", env=mask, ppo={"tail_weight": 0.2})
     with pytest.raises(ValueError, match=r"training.problems.sessions: not with env.service fixed"):
         TrialConfig(method="scale", training={"problems": {"sessions": (8, 9)}})
