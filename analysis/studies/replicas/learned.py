@@ -76,7 +76,7 @@ def main(source: Path, fleet: str, seed: int, episodes: int, loads: list[int], s
         base, folders = rows(BEST), sorted((seeds or POLICIES).iterdir())
         for group in [folders] if seeds else [[folder] for folder in folders]:
             played = {folder.name: rows(str(folder)) for folder in group}
-            ratios: list[Any] = [100 * np.log(own / base).drop(columns="longest hold") for own in played.values()]
+            ratios: list[Any] = [100 * np.log((own / base).iloc[:, :4]) for own in played.values()]
             ratio = pd.concat(ratios, keys=list(played), names=["policy", "episode"])
             half, own = half_width(ratio), pd.concat(played.values())
             texts = [f"{name} {ratio[name].mean():+.1f} ± {half[name]:.1f}" for name in ratio]
