@@ -54,13 +54,10 @@ def measured(engine: Any, b: int) -> dict[str, float]:
 
 
 def half_width(ratio: pd.DataFrame) -> pd.Series:
-    """Half of the 95 % interval of means over (policy, episode): the variances over both add up."""
-    total = pd.Series(0.0, index=ratio.columns)
-    for level in ratio.index.names:
-        means = ratio.groupby(level=level).mean()
-        if (count := len(means)) > 1:
-            total += (stats.t.ppf(0.975, count - 1) ** 2) * means.var() / count
-    return total**0.5
+    """Half of the 95 % interval of means over (policy, episode): the variances over both add up; NaN of one alone."""
+    found = [ratio.groupby(level=level).mean() for level in ratio.index.names]
+    squares = [stats.t.ppf(0.975, len(of) - 1) ** 2 * of.var() / len(of) for of in found if len(of) > 1]
+    return sum(squares[1:], squares[0]) ** 0.5 if squares else np.nan * ratio.iloc[0]
 
 
 def main(source: Path, fleet: str, seed: int, episodes: int, loads: list[int], seeds: Path | None = None) -> None:
