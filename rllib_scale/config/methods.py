@@ -152,5 +152,5 @@ METHODS: dict[str, MethodSpec] = {
         "reinforce", "deeprm", False, "image of cluster and queue (DeepRM, 2016), REINFORCE, fixed number of servers"
     ),
 }
-NETWORKS = [name for name, spec in METHODS.items() if not spec.dispatches]
-"""Methods whose policy is a network over an observation."""
+NETWORKS = [name for name, spec in METHODS.items() if not spec.dispatches and not spec.replicas]
+"""Methods for servers of fixed speed whose policy is a network over an observation."""

@@ -163,6 +163,9 @@ def _bounds(config: EnvConfig) -> tuple[list[np.ndarray], list[np.ndarray]]:
         if feature.name in ("scale", "demand"):  # logarithms, of what may be below 1
             part, at = (0, i) if i < len(low[0]) else (1, i - len(low[0]))
             low[part][at] = -NO_LIMIT
+    for i, feature in enumerate(features.server * config.cluster.num_rows):
+        if feature.name == "room":  # of a replica whose memory is taken
+            low[2][i] = -1.0
     return low, high
 
 
