@@ -148,7 +148,7 @@ class CopiesRunner(ArrayEnvRunner):
 
 
 class CopiesModule(SchedulingModule):
-    """The module of `scale-any`: its logits are those of the network times `sharpness`, which rises with the epochs."""
+    """The module of methods that play copies: logits are those of the network times `sharpness`, which rises."""
 
     def setup(self) -> None:
         """Build network and critic."""
