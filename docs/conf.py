@@ -18,6 +18,9 @@ from rllib_scale.results.columns import (
     EPISODE_COLUMNS,
     FEATURE_COLUMNS,
     HISTORY_COLUMNS,
+    PROBLEM_COLUMNS,
+    PROTOCOL_COLUMNS,
+    SCHEDULER_COLUMNS,
     TRAINING_COLUMNS,
     TRAININGS_COLUMNS,
 )
@@ -86,6 +89,9 @@ TABLES = {
     "trainings: one row per finished training": TRAININGS_COLUMNS,
     "features: one row per policy, setting and number of servers": FEATURE_COLUMNS,
     "history: one row per setting that PBT changed": HISTORY_COLUMNS,
+    "schedulers: one row per training, rule and given policy": SCHEDULER_COLUMNS,
+    "problems: one row per problem and its origin": PROBLEM_COLUMNS,
+    "protocols: one row per way of asking policies": PROTOCOL_COLUMNS,
 }
 
 project = "rllib_scale"

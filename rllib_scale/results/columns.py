@@ -2,43 +2,25 @@
 
 from __future__ import annotations
 
-IDENTITY_COLUMNS: dict[str, tuple[str, str]] = {
-    "sweep": ("string", "name of the sweep"),
-    "trial_id": ("string", "hash of the training as trained; of a rule its name, of a given policy with its digest"),
-    "format": ("Int64", "format of the hashes; rows of different formats are not of the same program"),
-    "method": ("string", "method or heuristic"),
-    "kind": ("string", "learned or heuristic"),
-    "train_seed": ("Int64", "seed of the training; missing for a heuristic"),
-    "lambda_decorrelation": ("float64", "in force; 0 without SRR, NaN for a heuristic"),
-    "lambda_kl": ("float64", "in force; 0 without SRR, NaN for a heuristic"),
-    "overrides": ("string", "other settings that differ from the method's without the grid, 'path=value; ...'"),
-    "train_servers": ("Int64", "servers trained at; missing for a heuristic"),
-    "epochs": ("Int64", "training epochs; missing for a heuristic"),
-    "env_steps": ("Int64", "decisions trained on; missing for a heuristic and methods trained on whole episodes"),
-}
-EVALUATION_COLUMNS: dict[str, tuple[str, str]] = {
-    "scenario": ("string", "named problem"),
-    "changes": ("string", "what differs from it in the world that is played, 'path=value; ...'; may be empty"),
-    "problem": ("string", "hash of the world that is played: rows that share it can be compared"),
-    "test_servers": ("Int64", "servers at evaluation"),
-    "mask": ("string", "none or feasible, as evaluated; a method that decides in rounds of its own replaces it"),
-    "protocol": ("string", "hash of how the policy was asked: decisions, mask, observation, reward"),
-    "asked": ("string", "in words what differs from the scenario's protocol, 'path=value; ...'; may be empty"),
+LIVE = " (live)"
+"""Behind a scheduler's name, where a row is of a run on a real cluster; without it, of its simulation."""
+OBSERVABILITY = "observability"
+UNIT_COLUMNS: dict[str, tuple[str, str]] = {
+    "scheduler": ("string", "id in `schedulers`: digest of a training as trained, of a rule, or of a given policy"),
+    "problem": ("string", "id in `problems`: digest of the world that is played; rows that share it can be compared"),
+    "protocol": ("string", "id in `protocols`: digest of how the policy was asked: decisions, mask, observation, reward"),
     "decision": ("string", "argmax or sample"),
     "eval_seed": ("Int64", "seed of the evaluation workloads"),
-    "episode": ("Int64", "(eval_seed, episode) fixes the workload, the same for every method"),
 }
-LIVE = " (live)"
-"""Behind a method's name, where a row is of a run on a real cluster; without it, of its simulation."""
-OBSERVABILITY = "observability"
+"""What rows of an evaluation share: ids. The dimension tables hold the settings behind each."""
 OBSERVABILITY_COLUMN: dict[str, tuple[str, str]] = {
     OBSERVABILITY: (
         "string",
-        "what the method observes: clairvoyant (whole workflows, exact demands), estimates and/or revealed; "
+        "what the scheduler observes: clairvoyant (whole workflows, exact demands), estimates and/or revealed; "
         "or these of the waiting tasks only",
     ),
 }
-"""It follows from the method and the problem, and is not part of a row's identity."""
+"""It follows from the scheduler and the problem, and is not part of a row's identity."""
 METRIC_COLUMNS: dict[str, tuple[str, str]] = {
     "arrived": ("Int64", "tasks that arrived until the end"),
     "completed": ("Int64", "tasks completed until the end"),
@@ -117,21 +99,22 @@ BOUND_COLUMNS: dict[str, tuple[str, str]] = {
     "bound_capacity_s": ("float64", "the best lower bound on it, with the servers' capacity [s]; NaN if none is known"),
 }
 """What no scheduler can beat, `rllib_scale.bounds.lower_bounds`."""
-UNIT_COLUMN: dict[str, tuple[str, str]] = {
+HASH_COLUMN: dict[str, tuple[str, str]] = {
     "unit": ("string", "hash of everything that decides the rows of its evaluation"),
 }
 """An evaluation is finished if its hash stands in a row of `episodes`."""
-EPISODE_COLUMNS = (
-    IDENTITY_COLUMNS | EVALUATION_COLUMNS | OBSERVABILITY_COLUMN | METRIC_COLUMNS | WORKFLOW_COLUMNS | REPLICA_COLUMNS
-) | (BOUND_COLUMNS | UNIT_COLUMN)
-EPISODE_KEY = ("trial_id", "problem", "protocol", "decision", "eval_seed", "episode")
+EPISODE_COLUMNS: dict[str, tuple[str, str]] = {
+    **UNIT_COLUMNS,
+    "episode": ("Int64", "(eval_seed, episode) fixes the workload, the same for every scheduler"),
+    **(OBSERVABILITY_COLUMN | METRIC_COLUMNS | WORKFLOW_COLUMNS | REPLICA_COLUMNS | BOUND_COLUMNS | HASH_COLUMN),
+}
+EPISODE_KEY = (*UNIT_COLUMNS, "episode")
 """It identifies a row."""
 PAIR_KEY = ("problem", "eval_seed", "episode")
-"""What the rows of two methods share that played the same."""
+"""What the rows of two schedulers share that played the same."""
 
 FEATURE_COLUMNS: dict[str, tuple[str, str]] = {
-    **IDENTITY_COLUMNS,
-    **{name: column for name, column in EVALUATION_COLUMNS.items() if name != "episode"},
+    **UNIT_COLUMNS,
     "feature_rows": ("Int64", "decisions in the sample of f, spread evenly over the evaluation episodes"),
     "feature_dim": ("Int64", "d, the width of f"),
     "feature_covariance": ("float64", "mean |off-diagonal covariance| of f"),
@@ -144,12 +127,12 @@ FEATURE_COLUMNS: dict[str, tuple[str, str]] = {
     "drift_mmd2": ("float64", "from the training scale: unbiased squared MMD, RBF kernel; may be below 0"),
     "drift_training_wasserstein": ("float64", "from the problem of the training, in standard deviations of f there"),
     "drift_training_mmd2": ("float64", "from the problem of the training: unbiased squared MMD"),
-    **UNIT_COLUMN,
+    **HASH_COLUMN,
 }
-FEATURE_KEY = tuple(name for name in EPISODE_KEY if name != "episode")
+FEATURE_KEY = (*UNIT_COLUMNS,)
 
 TRAINING_COLUMNS: dict[str, tuple[str, str]] = {
-    **{name: IDENTITY_COLUMNS[name] for name in IDENTITY_COLUMNS if name not in ("kind", "epochs", "env_steps")},
+    "scheduler": UNIT_COLUMNS["scheduler"],
     "epoch": ("Int64", "1 is the first"),
     "env_steps": ("Int64", "decisions so far"),
     "wall_s": ("float64", "training time so far [s]"),
@@ -191,12 +174,10 @@ TRAINING_COLUMNS: dict[str, tuple[str, str]] = {
 
 TRAININGS_COLUMNS: dict[str, tuple[str, str]] = {
     "name": ("string", "METHOD-sSEED-ID of the plan: the training's folder in policies/ and trials/"),
-    "trial_id": ("string", "hash of the config as trained, which names its rows"),
-    "method": ("string", "method"),
-    "train_seed": ("Int64", "seed of the training"),
+    "scheduler": ("string", "id of the training as trained, which its rows have"),
     "epochs": ("Int64", "epochs that it ran"),
+    "env_steps": ("Int64", "decisions trained on; missing for methods trained on whole episodes"),
     "stopped": ("boolean", "whether a scheduler ended it early, for good"),
-    "config": ("string", "config as trained, as JSON without defaults"),
     "episode_return": ("float64", "of the last epoch"),
     "response_mean_s": ("float64", "of the last epoch [s]"),
     "policy_bytes": ("Int64", "size of its policy's files"),
@@ -211,3 +192,29 @@ HISTORY_COLUMNS: dict[str, tuple[str, str]] = {
     "member": ("string", "the training that had the value: another one before this was continued as its copy"),
 }
 """What Optuna suggested, and what PBT changed during trainings."""
+
+VERSION_COLUMN = {"version": ("string", "of the program that wrote the row; another may have other settings")}
+SCHEDULER_COLUMNS: dict[str, tuple[str, str]] = {
+    "scheduler": ("string", "id: digest of the settings"),
+    "kind": ("string", "training, rule or policy (a given one, which the sweep has not trained)"),
+    "name": ("string", "a rule with its parameters, or the label of a policy; empty for a training"),
+    **VERSION_COLUMN,
+    "settings": ("string", "all settings as JSON, defaults included; a training's as trained"),
+}
+PROBLEM_COLUMNS: dict[str, tuple[str, str]] = {
+    "problem": ("string", "id: digest of the settings"),
+    "scenario": ("string", "named problem from which it was made, as asked for"),
+    "family": ("string", "kind of random problems of which it is one; missing for another"),
+    "number": ("Int64", "its number in the family; missing for another"),
+    **VERSION_COLUMN,
+    "settings": (
+        "string",
+        "all settings of the world as JSON, defaults included; a tier's `ratio` says how another number of servers is "
+        "shared out, and is no part of the id",
+    ),
+}
+PROTOCOL_COLUMNS: dict[str, tuple[str, str]] = {
+    "protocol": ("string", "id: digest of the settings"),
+    **VERSION_COLUMN,
+    "settings": ("string", "all settings of how a policy is asked as JSON, defaults included"),
+}

@@ -33,6 +33,9 @@ from rllib_scale.results.columns import (
     FEATURE_COLUMNS,
     FEATURE_KEY,
     HISTORY_COLUMNS,
+    PROBLEM_COLUMNS,
+    PROTOCOL_COLUMNS,
+    SCHEDULER_COLUMNS,
     TRAINING_COLUMNS,
     TRAININGS_COLUMNS,
 )
@@ -57,13 +60,17 @@ class Table(NamedTuple):
 
 
 TABLES = {
+    "schedulers": Table(SCHEDULER_COLUMNS, ("scheduler",)),
+    "problems": Table(PROBLEM_COLUMNS, ("problem", "scenario", "number")),
+    "protocols": Table(PROTOCOL_COLUMNS, ("protocol",)),
     "features": Table(FEATURE_COLUMNS, FEATURE_KEY),
     "episodes": Table(EPISODE_COLUMNS, EPISODE_KEY),
     "history": Table(HISTORY_COLUMNS, ("trial", "epoch", "setting")),
-    "training": Table(TRAINING_COLUMNS, ("trial_id", "epoch")),
+    "training": Table(TRAINING_COLUMNS, ("scheduler", "epoch")),
     "trainings": Table(TRAININGS_COLUMNS, ("name",)),
 }
-"""In the order of writing: `episodes` and `trainings` say what is finished, after the rows that belong to it."""
+"""In the order of writing: dimensions before the rows that name them; `episodes` and `trainings` say what is finished,
+after the rows that belong to it."""
 
 
 def parts(home: Location, table: str) -> dict[str, fs.FileInfo]:

@@ -3,6 +3,9 @@
 A folder, on a disk or in an object store, holds
 
     manifest.json           what made it: config, config hash, plan, versions, host, dates
+    schedulers/             one row per training, rule and given policy, with its settings (SCHEDULER_COLUMNS)
+    problems/               one row per problem and its origin (PROBLEM_COLUMNS)
+    protocols/              one row per way of asking policies (PROTOCOL_COLUMNS)
     episodes/               one row per evaluation episode (EPISODE_COLUMNS), in parts: see `dataset`
     features/               one row per policy, setting and scale: its attention feature there (FEATURE_COLUMNS)
     training/               one row per epoch of a finished training (TRAINING_COLUMNS)
@@ -37,7 +40,7 @@ from rllib_scale.results.storage import Location, first_line
 from rllib_scale.results.trust import remember
 
 FORMAT = "rllib-scale-results"
-VERSION = 2
+VERSION = 3
 
 Columns = Mapping[str, tuple[str, str]]
 """Name -> type and description."""
