@@ -1,6 +1,7 @@
 """One compute thread per process, before anything starts its own; the order of the tests; the Ray that they share."""
 
 import os
+import secrets
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -16,10 +17,22 @@ os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
     os.environ.setdefault(name, "test")  # of `s3_server`; the workers of the shared Ray read them, too
 os.environ["AWS_EC2_METADATA_DISABLED"] = "true"
-settings.register_profile("suite", deadline=None, derandomize=True)
+settings.register_profile("suite", deadline=None)
+settings.register_profile("many", deadline=None, max_examples=2000)
 settings.load_profile("suite")
 
 SHARED_RAY = ExitStack()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Properties draw new examples in each run; xdist's processes take the seed from the first."""
+    if config.option.hypothesis_seed is None:
+        config.option.hypothesis_seed = str(secrets.randbelow(2**32))
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    return f"examples of properties: repeat them with --hypothesis-seed={config.option.hypothesis_seed}"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

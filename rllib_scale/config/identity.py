@@ -8,7 +8,7 @@ whatever the protocol.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -24,6 +24,8 @@ ASKED: Any = {"decision": True, "observation": True, "reward": True, "episode": 
 
 Settings = dict[str, Any]
 """Config path -> value of each setting."""
+SECTION = "{...}"
+"""Stands for the settings of a section where others have a single value in its place."""
 
 
 def world_of(env: EnvConfig) -> dict[str, Any]:
@@ -77,12 +79,43 @@ def _readable(content: Mapping[str, Any]) -> dict[str, Any]:
         ratio = [tier.get("ratio") or tier["count"] for tier in tiers]
         common = math.gcd(*ratio)
         found["servers"] = sum(tier["count"] for tier in tiers)
+        found["tier_names"] = [tier["name"] for tier in tiers]
         found["tiers"] = {
             str(tier["name"]): {key: value for key, value in tier.items() if key not in ("name", "count", "ratio")}
             | {"share": count // common}
             for tier, count in zip(tiers, ratio, strict=True)
         }
     return found
+
+
+def distinguishing(settings: Mapping[Any, Settings]) -> dict[Any, Settings]:
+    """Of each of several settings those whose values differ among them, in the order of the first.
+
+    A path that one of them lacks does not count as differing: an older version had no such setting, or another
+    algorithm has none. A section beside a value, such as null, does; SECTION stands for it.
+
+    >>> distinguishing({"a": {"srr": None, "seed": 1}, "b": {"srr.lambda_kl": 0.1, "seed": 1, "clip": 0.2}})
+    {'a': {'srr': None}, 'b': {'srr': '{...}'}}
+    """
+    paths = dict.fromkeys(path for own in settings.values() for path in own)
+    opened = {".".join(parts[:end]) for parts in (p.split(".") for p in paths) for end in range(1, len(parts))} & {*paths}
+    if opened:
+        settings = {name: _with_sections(own, opened) for name, own in settings.items()}
+    first: Settings = {}
+    differing = set()
+    for own in settings.values():
+        for path, value in own.items():
+            known = first.setdefault(path, value)
+            if value != known or isinstance(value, bool) != isinstance(known, bool):
+                differing.add(path)
+    chosen = [path for path in paths if path in differing]
+    return {name: {path: own[path] for path in chosen if path in own} for name, own in settings.items()}
+
+
+def _with_sections(settings: Settings, opened: Iterable[str]) -> Settings:
+    """Settings with SECTION at each of some paths below which they have any."""
+    sections = (path for path in opened if path not in settings and any(p.startswith(f"{path}.") for p in settings))
+    return settings | dict.fromkeys(sections, SECTION)
 
 
 def difference(these: Mapping[str, Any], others: Mapping[str, Any]) -> Settings:

@@ -71,11 +71,21 @@ def without_places(content: Any) -> Any:
 def shown(value: Any) -> str:
     """A value in a label: text as it is, anything else as JSON, with `name#sha256=digest` for a pinned file.
 
+    Text that could be another value is in quotes.
+
     >>> shown({"file": "/data/calls.json#sha256=0123456789abcdef"})
     '{"file": "calls.json#sha256=0123456789abcdef"}'
     """
     named = _replaced(value, _named)
-    return named if isinstance(named, str) else json.dumps(named, sort_keys=True)
+    return named if isinstance(named, str) and not _is_json(named) else json.dumps(named, sort_keys=True)
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _named(pinned: str) -> str:
