@@ -134,7 +134,7 @@ def train(
     from rllib_scale.loading import sweep_from
     from rllib_scale.sweeps.planning import make_plan
 
-    algorithm = METHODS[method].algorithm if method in METHODS else "ppo"
+    algorithm = METHODS[method].algorithm["name"] if method in METHODS else "ppo"
     epochs = epochs or ALGORITHM_MODELS[algorithm].model_fields["epochs"].default
     data: dict[str, Any] = {
         "name": f"train-{method}-{scenario.replace(':', '-')}-s{seed}-e{epochs}",
@@ -182,7 +182,7 @@ def _check_and_print(plan: Plan, trust: bool) -> None:
         servers = "their own numbers of"
     episodes = counted(sweep.evaluation.episodes, "episode")
     say(f"{counted(len(plan.units), 'evaluation')} of {episodes} at {servers} servers")
-    skipped = sorted({trial.config.method for trial in trials if not trial.config.spec.any_scale})
+    skipped = sorted({trial.config.method for trial in trials if not trial.config.any_scale})
     if skipped:
         say(f"{', '.join(skipped)}: evaluated only at the number of servers trained on, as its input has a fixed size")
     say(sentence(plan))

@@ -22,7 +22,7 @@ from rllib_scale.config.cluster import (
     TierConfig,
     scale_counts,
 )
-from rllib_scale.config.methods import METHODS, MethodSpec
+from rllib_scale.config.methods import METHODS, Preset, method_in
 from rllib_scale.config.network import (
     AttentionModelConfig,
     CrossAttentionConfig,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
@@ -38,6 +38,9 @@ Rows = Annotated[int, Field(ge=2, le=MAX_ROWS)]
 
 class Drawn(Model):
     """Settings of every algorithm: the problems that it draws."""
+
+    asks: ClassVar[Literal["scores", "starts"] | None] = "scores"
+    """What the networks that it trains answer with; None: it trains none."""
 
     problems: ProblemsConfig | None = Field(default=None, description=PROBLEMS)
 
@@ -255,13 +258,18 @@ class WholeEpisodes(Drawn):
 
 
 class CMAES(WholeEpisodes):
-    """CMA-ES over the weights of a price rule, for `context-price` and `adaptive-price`; a generation is an epoch.
+    """CMA-ES over the weights of a rule; a generation is an epoch.
 
     A score is the mean of ln(objective [s]) over numbers of servers and instances. All candidates of a generation play
     the same instances; each generation plays new ones.
     """
 
+    asks: ClassVar = None
+
     name: Literal["cma"]
+    rule: Literal["context-price", "adaptive-price", "adaptive-gate"] = Field(
+        default="context-price", description="what is searched: each is a method"
+    )
     epochs: Count = Field(default=150, description="generations")
     population: Annotated[int, Field(ge=4, le=10_000)] = Field(default=20, description="candidates of a generation")
     instances: Episodes = Field(
@@ -287,6 +295,12 @@ class CMAES(WholeEpisodes):
     )
     validation_instances: Episodes = Field(default=32, description="episodes that validate the mean of the search")
 
+    @model_validator(mode="after")
+    def _begins_as_its_rule(self) -> CMAES:
+        if self.rule != "context-price" and self.initial != PriceParameters():
+            raise ValueError(f"algorithm.initial: {self.rule} has an initial rule of its own; leave it out")
+        return self
+
 
 class Reinforce(WholeEpisodes):
     """Policy gradient (REINFORCE) of the methods `decima` and `deeprm`.
@@ -295,6 +309,8 @@ class Reinforce(WholeEpisodes):
     one step of Adam. The baseline of an episode's cost from a time on is the mean of the other episodes from that time:
     they replay the same arrivals, which cancel.
     """
+
+    asks: ClassVar = "starts"
 
     name: Literal["reinforce"]
     epochs: Count = Field(default=200, description="steps of Adam")

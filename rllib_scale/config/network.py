@@ -14,6 +14,10 @@ class EncoderConfig(Model):
     """Settings of every network over an observation [SCALE, sec. 4.2 and 5]."""
 
     section: ClassVar = "network"
+    asked: ClassVar = "scores"
+    """What it answers with: scores of the servers for one task, or the next start."""
+    any_scale: ClassVar = True
+    """Whether it runs at any number of servers."""
     built_by: ClassVar = ""
     """Module and class in `rllib_scale.networks` of an encoder that takes the columns and the width alone."""
 
@@ -83,6 +87,8 @@ class DeepSetsConfig(EncoderConfig):
 class MLPConfig(EncoderConfig):
     """The structured MLP, for one number of servers."""
 
+    any_scale: ClassVar = False
+
     name: Literal["mlp"]
     mlp_hidden: tuple[Width, ...] = Field(default=(256, 256), min_length=1, description="mlp: hidden layers")
 
@@ -101,6 +107,8 @@ class DecimaConfig(Model):
     """Sizes of the graph network of `decima`; the defaults are those of its authors."""
 
     section: ClassVar = "decima"
+    asked: ClassVar = "starts"
+    any_scale: ClassVar = True
 
     name: Literal["decima"]
     embedding_dim: Width = Field(default=8, description="width of embeddings of tasks, workflows and the whole")
@@ -112,6 +120,8 @@ class DeepRMConfig(Model):
     """The image of `deeprm` and its layer; defaults are those of its authors, except the length of a step."""
 
     section: ClassVar = "deeprm"
+    asked: ClassVar = "starts"
+    any_scale: ClassVar = False
 
     name: Literal["deeprm"]
     time_steps: Annotated[int, Field(ge=1, le=256)] = Field(default=20, description="columns of the image")

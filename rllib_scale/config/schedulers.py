@@ -15,7 +15,6 @@ from pydantic import BeforeValidator, Field
 
 from rllib_scale import plugins, zoo
 from rllib_scale.config.base import Finite, Model, NonNegative, Positive
-from rllib_scale.config.methods import METHODS
 from rllib_scale.config.pinned import DIGEST_SEPARATOR, check_unchanged
 from rllib_scale.config.problem import EnvConfig, InformationConfig, NamedOrder
 from rllib_scale.config.yaml_files import build_model
@@ -403,18 +402,18 @@ def plain(value: Any) -> str:
     return repr(value).removesuffix(".0") if isinstance(value, float) else str(value)
 
 
-def observability(method: str, told: InformationConfig, sees: str = "tasks") -> str:
-    """What a method observes in a problem: whole workflows as in `told.label`, or the waiting tasks only.
+def observability(name: str, told: InformationConfig, sees: str = "tasks") -> str:
+    """What a scheduler observes in a problem: whole workflows as in `told.label`, or the waiting tasks only.
 
     Args:
-        method: name of a rule or a learned method in tables.
+        name: of a rule, which says what it sees, or of another scheduler.
         told: observability of the problem.
-        sees: as in `HeuristicSpec`, for a user-defined scheduler.
+        sees: as in `HeuristicSpec`, of another scheduler.
 
     >>> observability("heft", InformationConfig()), observability("scale", InformationConfig(estimate_error=0.5))
     ('clairvoyant', 'waiting tasks, estimates')
     """
-    spec = ALL_RULES.get(method.partition(":")[0]) or METHODS.get(method)
+    spec = ALL_RULES.get(name.partition(":")[0])
     if (spec.sees if spec is not None else sees) == "workflows":
         return told.label
     return "waiting tasks" if told.label == "clairvoyant" else f"waiting tasks, {told.label}"

@@ -235,6 +235,10 @@ def check_acts(search: SearchConfig | None, trainings: Iterable[TrialConfig]) ->
     """
     if search is None or search.scheduler == "none":
         return
+    trainings = list(trainings)
+    for training in trainings:
+        if training.dispatches:
+            raise UserError(f"search.scheduler {search.scheduler}: {training.method} has no env steps to compare at")
     name, interval = "asha.grace_steps", search.asha.grace_steps
     if search.scheduler == "pbt":
         name, interval = "pbt.interval_steps", search.pbt.interval_steps

@@ -257,11 +257,6 @@ class SweepConfig(Sections, _Product):  # fields come from right to left: name a
                 f"search.scheduler {self.search.scheduler} compares all trainings of a sweep: give one method, "
                 f"not {len(self.methods)}"
             )
-        for method in self.methods:
-            if self.search.scheduler != "none" and METHODS[method].dispatches:
-                raise ValueError(
-                    f"search.scheduler {self.search.scheduler}: method {method} has no env steps to compare at"
-                )
         if self.search.scheduler == "pbt" and self.axes:
             raise ValueError("search.scheduler pbt continues trainings as copies of others: leave out grid and zip")
         if self.search.algorithm == "optuna":

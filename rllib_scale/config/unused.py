@@ -11,7 +11,7 @@ from rllib_scale.config.methods import METHODS
 from rllib_scale.config.network import NETWORK_MODELS
 from rllib_scale.config.problem import EnvConfig
 from rllib_scale.config.training import SRRConfig
-from rllib_scale.config.trial import env_of, parts_of
+from rllib_scale.config.trial import trained_on
 from rllib_scale.config.yaml_files import set_path
 from rllib_scale.errors import nearest, offered
 
@@ -47,6 +47,14 @@ def sections_of(methods: Sequence[str]) -> set[str]:
     return {setting.partition(".")[0] for method in methods for setting in _used(method, BOTH)}
 
 
+def _parts_of(method: str, imitates: bool, own_encoder: bool) -> tuple[str, str | None]:
+    preset = METHODS[method]
+    algorithm, network = preset.algorithm["name"], preset.network["name"] if preset.network else None
+    if imitates and algorithm == "ppo" and not preset.algorithm.get("copies"):
+        algorithm = "imitation"
+    return algorithm, "custom" if own_encoder and network not in (None, "mlp", "decima", "deeprm") else network
+
+
 def _is_set(path: str, given: Sequence[tuple[str, str, Any]]) -> Sequence[bool]:
     """Whether a setting is null in some trainings, and given in some."""
     values = [(where, value) for where, name, value in given if name == path]
@@ -60,14 +68,14 @@ def _used(method: str, choices: Sequence[Sequence[bool]]) -> Iterator[str]:
     `choices`: whether an expert, and whether an encoder is given, where some trainings may differ from others.
     """
     for choice in itertools.product(*choices):
-        algorithm, network = parts_of(method, *choice)
+        algorithm, network = _parts_of(method, *choice)
         fields = ALGORITHM_MODELS[algorithm].model_fields
         yield from (f"{algorithm}.{field}" for field in fields if field != "name")
         yield from (f"training.{field}" for field in TrainingConfig.model_fields if field in fields)
         if network is not None:
             model = NETWORK_MODELS[network]
             yield from (f"{model.section}.{field}" for field in model.model_fields if field != "name")
-    if METHODS[method].srr:
+    if METHODS[method].srr is not None:
         yield from (f"srr.{field}" for field in SRRConfig.model_fields)
 
 
@@ -79,7 +87,8 @@ def _refuse_replaced(methods: Sequence[str], env: EnvConfig, where: str, path: s
     try:
         asked = EnvConfig.model_validate(content)
         for method in methods:
-            own[method] = _at(env_of(method, asked), path)
+            algorithm = METHODS[method].algorithm
+            own[method] = _at(trained_on(asked, ALGORITHM_MODELS[algorithm["name"]].model_validate(algorithm)), path)
     except ValueError:
         return  # the training is refused with what is wrong
     if _at(asked, path) not in own.values():

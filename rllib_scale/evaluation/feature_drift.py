@@ -77,7 +77,7 @@ def evaluate_with_features(
     features = sample.features(policy.network)
     columns: dict[str, Any] = {"feature_rows": len(features), "feature_dim": features.shape[1]}
     columns |= statistics(features)
-    if policy.trial.spec.any_scale:
+    if policy.trial.any_scale:
         trained_on = policy.trial.env
         at_scale = env.at_scale(trained_on.cluster.num_servers)
         of_training = trained_on.with_mask(env.episode.mask).model_copy(update={"reward": env.reward})  # seen by none

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any, NamedTuple
 
+from rllib_scale.config import TrialConfig
 from rllib_scale.config.plan import EvaluationUnit
 from rllib_scale.config.schedulers import PluginSpec, observability
 from rllib_scale.evaluation.play import evaluate
 from rllib_scale.loading import load_scheduler
+from rllib_scale.policies.description import trained_in
 from rllib_scale.policies.make import make_policy
 
 
@@ -37,11 +38,13 @@ def evaluate_unit(
     return UnitResult(*evaluate_with_features(trained, unit.env, unit.seed, unit.episodes))
 
 
-def observability_of(unit: EvaluationUnit) -> str:
-    """What the scheduler of a unit observes, the column of that name; it follows from the others."""
+def observability_of(unit: EvaluationUnit, trained: TrialConfig | None) -> str:
+    """What the scheduler of a unit observes; `trained`: what the sweep has trained, where it is that."""
     method, sees = str(unit.identity["method"]), "tasks"
     if unit.policy is not None:
-        method = json.loads((unit.policy / "policy.json").read_text(encoding="utf-8"))["method"]
+        trained = trained_in(unit.policy)
+    if trained is not None:
+        sees = trained.sees
     elif isinstance(unit.spec, PluginSpec):
         sees = load_scheduler(unit.spec)[0].sees
     return observability(method, unit.env.information, sees)

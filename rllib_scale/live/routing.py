@@ -136,7 +136,7 @@ def policy_of(settings: RouterSettings) -> tuple[Policy, EnvConfig]:
         routers = ", ".join(other for other, its in HEURISTICS.items() if not its.no_router)
         raise UserError(f"{name}: {known.no_router}, and a router decides request by request; valid: {routers}")
     trial = getattr(policy, "trial", None)  # of an exported policy
-    if trial is not None and not trial.spec.any_scale:
+    if trial is not None and not trial.any_scale:
         count = trial.env.cluster.num_rows
         raise UserError(f"{name}: was trained at {count} servers and knows no other number; replicas come and go")
     return policy, env

@@ -35,7 +35,7 @@ Network = CrossAttentionPointer | SetPointer | StructuredMLP
 def input_spec(trial: TrialConfig) -> InputSpec:
     """What the network of a trial knows about its observation."""
     sizes = _sizes(trial)
-    features = RELATIVE if trial.spec.visits else features_of(trial.env)
+    features = RELATIVE if trial.visits else features_of(trial.env)
     fixed = sizes.standardise == "fixed"
     head = (*features.context, *features.task)  # what stands before the servers: the moment and the one candidate
     return InputSpec(

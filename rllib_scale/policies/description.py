@@ -21,7 +21,7 @@ DESCRIPTION = "policy.json"
 def _features_of(trial: TrialConfig) -> str:
     if trial.env.on_replicas:
         return trial.env.service.name
-    return "relative" if trial.spec.visits else trial.env.observation.feature_set
+    return "relative" if trial.visits else trial.env.observation.feature_set
 
 
 def facts(trial: TrialConfig) -> dict[str, Any]:
@@ -90,11 +90,11 @@ def as_played(name: str, trial: TrialConfig, env: EnvConfig) -> EnvConfig:
     if trial.env.service.name != env.service.name:
         raise UserError(f"{name}: was trained on service {trial.env.service.name} (got {env.service.name})")
     own, given = trial.env.cluster.num_rows, env.cluster.num_rows
-    if not trial.spec.any_scale and own != given:
+    if not trial.any_scale and own != given:
         raise UserError(f"{name}: was trained at {own} servers and knows no other number (got {given})")
-    if not trial.spec.dispatches:
+    if not trial.dispatches:
         return in_own_rounds(name, trial.env, env)
-    plays_any = trial.spec.visits or trial.method == "adaptive-price"  # as the rule does
+    plays_any = trial.visits or trial.rule == "adaptive-price"  # as the rule does
     if env.costs_time and not plays_any:
         raise UserError(without_paper_mode(name))
     return env

@@ -50,7 +50,7 @@ class DispatchPolicy(Dispatcher):
         self, network: DispatchNetwork, trial: TrialConfig, epochs: int, decision: DecisionMode = "argmax"
     ) -> None:
         super().__init__()
-        self.name, self.description, self.sees = trial.name, trial.spec.description, trial.spec.sees
+        self.name, self.description, self.sees = trial.name, trial.description, trial.sees
         self.trial, self.epochs, self.decision = trial, epochs, decision
         self.observation = trial.env.observation  # its normalisers are all that is read of it
         self.network = copy.deepcopy(network).eval()

@@ -48,11 +48,11 @@ def export_onnx(policy: Any, path: Path) -> dict[str, str]:
     Raises:
         UserError: it has no network, the extra `onnx` is not installed, or the file cannot be written.
     """
-    if policy.trial.spec.network is None:
+    if policy.trial.network is None:
         raise UserError(
             f"{policy.name}: a policy of method {policy.trial.method} has no network to export; valid: one of any other"
         )
-    if policy.trial.spec.dispatches:
+    if policy.trial.dispatches:
         raise UserError(
             f"{policy.name}: a policy of method {policy.trial.method} decides from whole states, start after start, "
             "and the file's inputs are those of one task; valid: one of a method that decides task by task, as scale"
@@ -136,7 +136,7 @@ def _facts(policy: TrainedPolicy) -> dict[str, str]:
         "mask": "idle servers with the memory, and those that it may wait for"
         if policy.reserves
         else "idle servers with the memory; all true for a policy without a mask",
-        "servers": "any" if trial.spec.any_scale else str(trial.env.cluster.num_rows),
+        "servers": "any" if trial.any_scale else str(trial.env.cluster.num_rows),
     }
 
 

@@ -67,7 +67,7 @@ class TrainedPolicy(Scheduler):
         self.reserves = trial.env.decision.on_busy == "reserve"
         super().__init__(trial.env.observation, "none" if self.reserves else mask, decision)
         self.name = trial.name
-        self.description = trial.spec.description
+        self.description = trial.description
         self.trial = trial
         self.epochs = epochs
         self.network = copy.deepcopy(network).eval()
@@ -174,13 +174,13 @@ def policy_from_bytes(
     epochs = description["epochs"]
     if hashlib.sha256(files[TENSORS]).hexdigest() != description.get("sha256"):
         raise UserError(f"{source}: {TENSORS} is damaged or is not the one that {DESCRIPTION} describes (sha256)")
-    if trial.spec.network is None:
+    if trial.network is None:
         return _searched(files[TENSORS], trial, epochs, decision, f"{source}: {TENSORS}")
-    if trial.spec.visits:
+    if trial.visits:
         network = build_network(trial)
         _load_weights(network, files[TENSORS], source, trial.method)
         return VisitingPolicy(network, trial, epochs, decision)
-    if trial.spec.dispatches:
+    if trial.dispatches:
         asked = build_dispatch_network(trial)
         _load_weights(asked, files[TENSORS], source, trial.method)
         return DispatchPolicy(asked, trial, epochs, decision)
@@ -232,10 +232,11 @@ def initial_network(trial: TrialConfig) -> Network | None:
 def _shape(trial: TrialConfig) -> dict[str, Any]:
     """What two trainings must share for one to go on with the other's network, by its name in a config."""
     sizes = {} if trial.network is None else trial.network.model_dump(mode="json", exclude={"name", "skip_sharpness"})
-    facts: dict[str, Any] = {"network": trial.spec.network} | {f"network.{name}": sizes[name] for name in sizes}
+    facts: dict[str, Any] = {"network": None if trial.network is None else trial.network.name}
+    facts |= {f"network.{name}": value for name, value in sizes.items()}
     observation = trial.env.observation.model_dump(mode="json")
     facts |= {f"env.observation.{name}": value for name, value in observation.items()}
-    if not trial.spec.any_scale:
+    if not trial.any_scale:
         facts["number of servers"] = trial.env.cluster.num_rows
     return facts
 
@@ -254,9 +255,9 @@ def _searched(
         named = {name: tensor.numpy() for name, tensor in load_tensors(content).items()}
         if not all(np.isfinite(array).all() for array in named.values()):
             raise ValueError
-        if trial.method == "adaptive-price":
+        if trial.rule == "adaptive-price":
             return AdaptivePolicy(named["weights"], trial, epochs)
-        if trial.method == "adaptive-gate":
+        if trial.rule == "adaptive-gate":
             return GatePolicy(named["weights"], trial, epochs)
         if named["speeds"][0] <= 0:
             raise ValueError

@@ -29,7 +29,7 @@ class PricePolicy(ContextPrice):
         places = [env.cluster.num_places for env in searched]
         beyond = (max(places) / min(places)) ** EXTRAPOLATION
         super().__init__(weights, speeds, (min(places) / beyond, max(places) * beyond))
-        self.name, self.description = trial.name, trial.spec.description
+        self.name, self.description = trial.name, trial.description
         self.trial, self.epochs = trial, epochs
 
     _repr_html_ = as_html
@@ -50,7 +50,7 @@ class AdaptivePolicy(AdaptivePrice):
 
     def __init__(self, weights: Floats, trial: TrialConfig, epochs: int) -> None:
         super().__init__(weights=weights)
-        self.name, self.description = trial.name, trial.spec.description
+        self.name, self.description = trial.name, trial.description
         self.trial, self.epochs = trial, epochs
 
     _repr_html_ = as_html
@@ -67,7 +67,7 @@ class GatePolicy(AdaptiveGate):
 
     def __init__(self, weights: Floats, trial: TrialConfig, epochs: int) -> None:
         super().__init__(weights[:, 0])
-        self.name, self.description = trial.name, trial.spec.description
+        self.name, self.description = trial.name, trial.description
         self.trial, self.epochs = trial, epochs
 
     _repr_html_ = as_html

@@ -27,7 +27,7 @@ class VisitingPolicy(VisitingDispatcher):
 
     def __init__(self, network: Network, trial: TrialConfig, epochs: int, decision: DecisionMode = "argmax") -> None:
         super().__init__()
-        self.name, self.description, self.sees = trial.name, trial.spec.description, trial.spec.sees
+        self.name, self.description, self.sees = trial.name, trial.description, trial.sees
         self.trial, self.epochs, self.decision = trial, epochs, decision
         self.network = copy.deepcopy(network).eval()
         self._forward = compile_network(self.network)

@@ -154,7 +154,7 @@ class CopiesModule(SchedulingModule):
         """Build network and critic."""
         super().setup()
         trial = TrialConfig.model_validate(self.model_config["trial"])
-        self.masked &= not trial.spec.visits  # there servers that a task does not fit are empty rows
+        self.masked &= not trial.visits  # there servers that a task does not fit are empty rows
         self.register_buffer("sharpness", torch.ones(()))
 
     sharpness: Tensor

@@ -408,9 +408,9 @@ def make_env(context: Mapping[str, Any]) -> gymnasium.Env[Any, Any] | VectorEnv[
     trial = TrialConfig.model_validate(context["trial"])
     settings = trial.algorithm
     problems = settings.problems
-    if trial.spec.visits:
+    if trial.visits:
         return CopiesVectorEnv(context.get("num_envs", 1), trial.env, trial.seed, problems, trial.visits_by)
-    if trial.spec.plays_copies:
+    if trial.copies is not None:
         return FleetCopiesVectorEnv(context.get("num_envs", 1), trial.env, trial.seed, problems)
     if "num_envs" in context:
         rewards = (settings.reward_unit, settings.reward) if isinstance(settings, PPO | DQN | SAC) else ()

@@ -57,7 +57,7 @@ def build_algorithm_config(trial: TrialConfig) -> AlgorithmConfig:
         "sac": _sac,
         "imitation": _bc,
     }
-    copies = trial.algorithm.copies if isinstance(trial.algorithm, PPO) else None
+    copies = trial.copies
     # An expert samples where a training imitates one.
     sampled = trial.algorithm if isinstance(trial.algorithm, PPO | DQN | SAC) else ppo_of(trial)
     plain = {"trial": trial.model_dump(mode="json")}

@@ -165,7 +165,9 @@ class Evaluations:
             except RayError as error:
                 self.failed.append(f"evaluation of {_name(unit)}, scenario {unit.scenario}: {_reason(error)}")
                 continue
-            sees = {OBSERVABILITY: observability_of(unit)}
+            sees = {
+                OBSERVABILITY: observability_of(unit, self.sweep.trial(unit.scheduler).config if unit.learned else None)
+            }
             self.sweep.add_rows(unit, [sees | row for row in result.episodes], result.features)
             self.finished += 1
         self.sweep.save()

@@ -62,10 +62,10 @@ class _Searched(NamedTuple):
 
 
 def _searched(trial: TrialConfig, settings: CMAES) -> _Searched:
-    if trial.method == "adaptive-price":
+    if settings.rule == "adaptive-price":
         scales = np.array([ADAPTIVE_SCALES.get(name, ADAPTIVE_SCALE) for name in THETA])
         return _Searched(np.zeros(SHAPE), scales, partial(AdaptivePrice, FULL), {})
-    if trial.method == "adaptive-gate":
+    if settings.rule == "adaptive-gate":
         scales = np.repeat([GATE_SCALE, 1.0], [len(GATE_TERMS), len(PLACE_TERMS)])
         return _Searched(np.zeros((len(scales), 1)), scales, _gate, {})
     speeds = np.unique([tier.compute_gflops for tier in trial.env.cluster.tiers])

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rllib_scale.config import METHODS, EnvConfig, MaskMode, TrialConfig, TrialResources, digest, family
+from rllib_scale.config import EnvConfig, MaskMode, TrialConfig, TrialResources, digest, family
 from rllib_scale.config.base import Model, merged
 from rllib_scale.config.identity import asked_of, changes_of, content_id, in_words, protocol_of
 from rllib_scale.config.pinned import without_places
@@ -42,7 +42,7 @@ def make_plan(sweep: SweepConfig, source: str) -> Plan:
     units: dict[str, EvaluationUnit] = {}
     for unit in itertools.chain(_rule_units(sweep, grid.problems(), problems), _policy_units(sweep, planned, problems)):
         units.setdefault(unit.key, unit)
-    _check_played(units.values())
+    _check_played(units.values(), {trial.name: trial.config for trial, _ in planned})
     return Plan(sweep, tuple(trial for trial, _ in planned), tuple(units.values()))
 
 
@@ -192,7 +192,7 @@ class _Problems:
 
     def asked(self, problem: Problem, trial: TrialConfig | None = None) -> Asked:
         """How a rule, or the policy of a training, is asked in a problem."""
-        own = None if trial is None or trial.spec.dispatches else trial.env
+        own = None if trial is None or trial.dispatches else trial.env
         key = (id(problem), own and (own.decision, own.episode.mask, own.observation))
         if key not in self._asked:
             env = problem.env
@@ -234,7 +234,7 @@ class _Problems:
         return self.sweep.evaluation.masks or (env.episode.mask,)
 
 
-def _check_played(units: Iterable[EvaluationUnit]) -> None:
+def _check_played(units: Iterable[EvaluationUnit], trained: Mapping[str, TrialConfig]) -> None:
     """Refuse evaluations of rules, policies and methods that cannot play their problem, from their specs alone.
 
     What user code does shows when it plays: see `rllib_scale.sweeps.evaluations.Evaluations.rehearse`.
@@ -246,7 +246,7 @@ def _check_played(units: Iterable[EvaluationUnit]) -> None:
     for unit in distinct_of(units):
         method, spec = str(unit.identity["method"]), unit.spec
         if spec is None:
-            if METHODS[method].dispatches and unit.env.costs_time:
+            if trained[unit.scheduler].dispatches and unit.env.costs_time:
                 raise UserError(f"evaluation.scenarios {unit.scenario}: {without_paper_mode(method)}")
             continue
         try:
@@ -287,9 +287,9 @@ def _policy_units(
     """Evaluations of the policies that the sweep trains."""
     evaluation = sweep.evaluation
     for trial, own in trials:
-        spec, env = trial.config.spec, trial.config.env
+        config, env = trial.config, trial.config.env
         trained = env.service.name
-        decisions = evaluation.decisions if spec.network is not None else ("argmax",)  # prices are not probabilities
+        decisions = evaluation.decisions if config.network is not None else ("argmax",)  # prices are not probabilities
         for problem in problems.of(own):
             if (played := problem.env.service.name) != trained:
                 raise UserError(
@@ -297,9 +297,9 @@ def _policy_units(
                     f"is trained on {own.scenario}, with service {trained}; valid: scenarios of the same service"
                 )
             asked = problems.asked(problem, trial.config)
-            if not spec.any_scale and (problem.of_family or problem.env.cluster.num_rows != env.cluster.num_rows):
+            if not config.any_scale and (problem.of_family or problem.env.cluster.num_rows != env.cluster.num_rows):
                 continue  # the network is fixed to the number of servers of its training
-            features = evaluation.features and not spec.dispatches and not problem.of_family
+            features = evaluation.features and not config.dispatches and not problem.of_family
             seed = problem.seed_in(evaluation)
             for decision in decisions:
                 yield EvaluationUnit(

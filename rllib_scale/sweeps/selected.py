@@ -23,7 +23,7 @@ def network_of(weights: Weights, trial: TrialConfig) -> Network:
 
 def play_network(weights: Weights, trial: TrialConfig, instance: Instance) -> Outcomes:
     """(1,) outcomes of the argmax of a network on one instance."""
-    policy = VisitingPolicy if trial.spec.visits else TrainedPolicy
+    policy = VisitingPolicy if trial.visits else TrainedPolicy
     return outcomes_of(policy(network_of(weights, trial), trial, 0), 1, instance)
 
 

@@ -95,7 +95,7 @@ def test_a_folder_with_a_policy_is_one_unless_a_rule_has_its_name(tmp_path: Path
 )
 def test_what_a_method_is_told_is_the_problems_and_its_own(told: dict[str, object]) -> None:
     problem = InformationConfig.model_validate(told)
-    whole = {observability(name, problem) for name in ("heft", "cpop", "context-price", "decima")}
+    whole = {observability(name, problem) for name in ("heft", "cpop", "adaptive-price")}
     assert whole == {problem.label}
     rest = "waiting tasks" if not told else f"waiting tasks, {problem.label}"
     assert {observability(name, problem) for name in ("scale", "fastest-idle", "price:kappa=3")} == {rest}

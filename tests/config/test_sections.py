@@ -86,7 +86,7 @@ def test_who_trains_beside_a_method_does_not_change_its_identity() -> None:
 @pytest.mark.parametrize("method", METHODS)
 def test_the_settings_of_a_trial_are_yaml_and_its_files_are_the_trial(method: str) -> None:
     on_replicas = scenario("agents-replicas").model_dump(mode="json")
-    env = on_replicas if METHODS[method].replicas else {"episode": {"mask": "feasible"}}
+    env = on_replicas if "gate" in method else {"episode": {"mask": "feasible"}}
     for settings in ({}, {"imitation": {"expert": "fastest-idle"}}, {"network": {"encoder": "x:Y#source=0"}}):
         made = TrialConfig(method=method, env=env, **settings)
         assert TrialConfig.model_validate(made.settings()) == made

@@ -6,7 +6,7 @@ import pytest
 from pydantic import BaseModel
 from pydantic_core import to_jsonable_python
 
-from rllib_scale.config import METHODS, SCENARIOS, EnvConfig, SRRConfig, TrialConfig, digest
+from rllib_scale.config import METHODS, SCENARIOS, EnvConfig, SRRConfig, TrialConfig, digest, method_in, scenario
 from rllib_scale.config.base import types_in
 from rllib_scale.config.identity import IDENTITY_FORMAT
 from rllib_scale.config.rounds import in_own_rounds
@@ -45,9 +45,11 @@ def test_how_long_a_training_is(
 def test_a_method_has_its_own_settings() -> None:
     dqn, sac = (trial(method=name, dqn={"batch_size": 32}, sac={"batch_size": 128}) for name in ("dqn", "sac"))
     assert (dqn.algorithm.batch_size, sac.algorithm.batch_size) == (32, 128)
-    for name, spec in METHODS.items():
-        assert spec.any_scale != ("fixed number of servers" in spec.description), name
-        assert spec.dispatches == (spec.visits or spec.algorithm in ("cma", "reinforce")), name
+    for name, preset in METHODS.items():
+        env = scenario("agents-replicas") if name.endswith("-gate") else STEADY
+        made = TrialConfig.of(name, env=env)
+        assert made.method == name
+        assert made.any_scale != ("fixed number of servers" in preset.description), name
     assert trial(method="crossattn", srr={"lambda_kl": 0.5}).srr is None
     assert trial(method="context-price", env=STEADY).network is None
 
@@ -214,3 +216,27 @@ def test_a_scenario_is_played_in_the_rounds_of_the_policy() -> None:
     assert (played.decision, played.episode.mask) == (own.decision, "none")
     assert (played.cluster, played.workload, played.reward) == (steady.cluster, steady.workload, steady.reward)
     assert in_own_rounds("scale", EnvConfig(), steady) is steady
+
+
+@pytest.mark.parametrize(
+    ("settings", "method"),
+    [
+        (
+            {"algorithm": {"name": "ppo", "gamma": 0.5}, "network": {"name": "cross-attention"}},
+            "crossattn",
+        ),
+        ({"algorithm": {"name": "ppo"}, "network": {"name": "custom", "encoder": "x:Y"}, "srr": {}}, "scale"),
+        ({"algorithm": {"name": "dqn"}, "network": {"name": "cross-attention"}, "srr": None}, "dqn"),
+        ({"algorithm": {"name": "cma", "rule": "adaptive-gate"}, "network": None}, "adaptive-gate"),
+        ({"algorithm": {"name": "gone", "what": 1}, "network": {"name": "mlp", "former": 2}, "srr": {}}, "ppo-srr"),
+    ],
+)
+def test_the_name_of_a_method_is_found_in_plain_settings_of_any_version(settings: dict[str, Any], method: str) -> None:
+    assert method_in(settings) == method
+
+
+def test_what_a_method_loses_or_changes_leaves_it_the_nearest() -> None:
+    own = {"copies": 4, "groups": 24, "passes": 1, "minibatch_size": 49152, "learning_rate": 0.1}
+    without = TrialConfig.of("scale-any", algorithm=own, srr={"lambda_decorrelation": 0, "lambda_kl": 0}, env=STEADY)
+    assert (without.srr, without.method) == (None, "scale-any")
+    assert TrialConfig.of("scale", srr={"lambda_decorrelation": 0, "lambda_kl": 0}) == TrialConfig.of("crossattn")
