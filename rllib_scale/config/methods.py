@@ -18,7 +18,6 @@ class MethodSpec:
     network: NetworkName | None  # None: a price rule
     srr: bool
     description: str
-    rounds: bool = False  # decides in decision rounds with reservations, see config/rounds.py
     visits: bool = False  # decides in rounds in the order of `adaptive-price`, on the features `relative`
     replicas: bool = False  # places and holds calls of LLM replicas, and plays nothing else
     sees: Literal["tasks", "workflows"] = "tasks"
@@ -46,11 +45,6 @@ class MethodSpec:
         return self.visits or self.algorithm in ("cma", "reinforce")
 
 
-IN_ROUNDS: dict[str, dict[str, Any]] = {
-    "ppo": {"time_unit_s": 0.5, "reward_unit": 50.0, "lambda_by": "time"},
-    "network": {"skip": "price"},
-}
-"""Defaults of methods that decide in rounds."""
 _OF_COPIES: dict[str, Any] = {
     **{"copies": 8, "groups": 48, "advantage": "group", "horizon_s": 15.0, "final_sharpness": 3.0},
     **{"standardise_advantages": "epoch", "entropy_coefficient": 0.0, "learning_rate": 1e-3},
@@ -86,22 +80,6 @@ METHODS: dict[str, MethodSpec] = {
     ),
     "attention-model-srr": MethodSpec(
         "ppo", "attention-model", True, "cross-attention, pointer logits scaled and clipped (10 tanh), PPO with SRR"
-    ),
-    "scale-r": MethodSpec(
-        "ppo",
-        "cross-attention",
-        True,
-        "scale in rounds where tasks may wait for busy servers; prices first",
-        rounds=True,
-        defaults=IN_ROUNDS,
-    ),
-    "crossattn-r": MethodSpec(
-        "ppo",
-        "cross-attention",
-        False,
-        "crossattn in rounds where tasks may wait for busy servers; prices first",
-        rounds=True,
-        defaults=IN_ROUNDS,
     ),
     "scale-any": MethodSpec(
         "ppo",

@@ -34,7 +34,7 @@ from rllib_scale.config.network import (
 )
 from rllib_scale.config.pinned import without_places
 from rllib_scale.config.problem import EnvConfig, ObservationConfig, RewardConfig
-from rllib_scale.config.rounds import in_rounds, without_paper_mode
+from rllib_scale.config.rounds import without_paper_mode
 from rllib_scale.config.schedulers import DISPATCHERS, HEURISTICS, PriceParameters, RuleSpec, parse_scheduler
 from rllib_scale.config.training import ProblemsConfig, SRRConfig, StopConfig, TrialResources
 from rllib_scale.errors import choice_error, offered
@@ -144,8 +144,8 @@ class TrialConfig(Model):
                     "the time from env.service.warm_up_s to env.episode.horizon_s"
                 )
             return self
-        if self.spec.rounds or self.spec.dispatches or isinstance(self.algorithm, Imitation):
-            able = [name for name, spec in METHODS.items() if spec.replicas or not (spec.rounds or spec.dispatches)]
+        if self.spec.dispatches or isinstance(self.algorithm, Imitation):
+            able = [name for name, spec in METHODS.items() if spec.replicas or not spec.dispatches]
             what = "imitation" if isinstance(self.algorithm, Imitation) else f"method {self.method}"
             raise ValueError(f"env.service replica: {what} does not decide call by call; valid: {', '.join(able)}")
         if problems is not None:
@@ -336,14 +336,8 @@ def parts_of(method: str, imitates: bool, own_encoder: bool) -> tuple[str, str |
 
 
 def env_of(method: str, env: EnvConfig) -> EnvConfig:
-    """The problem on which a method trains: its own decision rounds, and its own observation if it needs none.
-
-    Raises:
-        ValueError: see `in_rounds`.
-    """
+    """The problem on which a method trains, which brings some settings of its own."""
     spec, observation = METHODS[method], env.observation
-    if spec.rounds:
-        return in_rounds(env)
     if spec.replicas and spec.plays_copies:
         return env.with_mask("feasible")  # what cannot be answered is not offered
     if spec.visits:  # it learns by the evaluated metric, and sees features of its own
