@@ -4,8 +4,6 @@ from __future__ import annotations
 
 METHODS = {
     # Okabe and Ito's palette for the paper's methods; the others differ from it under three kinds of colour blindness.
-    "scale-r": ("#1A1A8C", "o"),
-    "crossattn-r": ("#A6761D", "s"),
     "scale": ("#0072B2", "o"),
     "crossattn": ("#D55E00", "s"),
     "ppo": ("#009E73", "^"),

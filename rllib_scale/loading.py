@@ -17,6 +17,7 @@ from typing import Any, cast
 
 from rllib_scale import plugins, zoo
 from rllib_scale.config import family
+from rllib_scale.config.methods import METHODS
 from rllib_scale.config.pinned import DIGEST_SEPARATOR, digest_of
 from rllib_scale.config.problem import EnvConfig
 from rllib_scale.config.scenarios import SCENARIOS, read_scenario, scenario
@@ -147,6 +148,12 @@ def resolve(spec: SchedulerSpec, folders: Folders = (Path(),)) -> SchedulerSpec:
     try:
         found, source = load_scheduler(spec)
     except UserError as error:
+        if spec.name in METHODS:
+            in_zoo = f"zoo:{spec.name}, " if spec.name in zoo.names() else ""
+            raise UserError(
+                f"scheduler {spec.label!r}: is a method, which has to be trained; valid: {in_zoo}the folder of a "
+                f"policy of `rllib-scale train --method {spec.name}`, or a rule (`rllib-scale schedulers`)"
+            ) from None
         raise UserError(f"{error}; or the folder of a policy; or zoo:NAME") from None
     return PluginSpec(spec.name, with_arguments(spec, found.takes).arguments, source)
 

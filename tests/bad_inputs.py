@@ -87,7 +87,7 @@ def sweeps(rng: Rng) -> Iterator[Case]:
 
 def sweep_settings(rng: Rng) -> Iterator[Case]:
     paths = [path for path, _ in settings()]
-    methods = ("scale", "crossattn", "ppo", "dqn", "sac", "scale-r", "context-price", "decima", "deeprm")
+    methods = ("scale", "crossattn", "ppo", "dqn", "sac", "scale-any", "context-price", "decima", "deeprm")
     while True:
         path, value = pick(rng, paths), pick(rng, (*NUMBERS, *NUMBERS, *TEXTS, *WRONG))
         value = [value] if rng.integers(4) == 0 else value

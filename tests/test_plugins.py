@@ -500,8 +500,6 @@ def test_what_is_no_encoder_or_has_no_place_is_refused_in_one_line(
 ) -> None:
     with pytest.raises(UserError, match=part):
         build_network(encoded(f"strange.nets:{name}", method))
-    of_rounds = trained("scale-r", scenario="steady-0.7", network={"encoder": "strange.nets:Mean"})
-    assert of_rounds.encoder is not None
 
 
 def training_steps(reward: str | None, problems: ProblemsConfig | None) -> list[tuple[np.ndarray, ...]]:

@@ -23,7 +23,6 @@ QUESTIONS = {
 }
 TESTED = tuple(NOUNS)
 """Outcomes with a verdict. Unfinished tasks mirror the completed ones."""
-_WITHOUT = {"scale": "crossattn", "scale-r": "crossattn-r"}
 
 
 def endpoint(scenario: str) -> str:
@@ -37,7 +36,9 @@ def endpoint(scenario: str) -> str:
 
 def without_srr(method: str) -> str | None:
     """The same network without SRR; None if the method has no SRR."""
-    return _WITHOUT.get(method, method.removesuffix("-srr") if method.endswith("-srr") else None)
+    if method == "scale":
+        return "crossattn"
+    return method.removesuffix("-srr") if method.endswith("-srr") else None
 
 
 def question(first: str, second: str, learned: Sequence[bool]) -> str:

@@ -158,7 +158,7 @@ def critical_paths(arrival, delay, fastest, edges):  # type: ignore[no-untyped-d
 def _single_machine_bound(env: EnvConfig, tasks: _Tasks) -> float:
     """Bound on the sum of min(finish, horizon), by the best split of the tasks into ranges of memory."""
     sizes = np.unique([tier.memory_gb for tier in env.cluster.tiers])
-    smallest_fit = np.searchsorted(sizes, tasks.memory)
+    smallest_fit = fits(tasks.memory[:, None], 0, 0, sizes, 0, 0).argmax(axis=1)  # by memory alone
     best_from = np.zeros(len(sizes) + 1)  # of the tasks that need sizes[k] or more
     # Dynamic programming over memory: tasks that need sizes[low] to sizes[high] run on one machine that is as fast as
     # all servers large enough for the least of them; the rest begin at sizes[high + 1].

@@ -38,8 +38,19 @@ class Commands(click.Group):
             errors.print(f"Error: {error.filename or 'output'}: {error.strerror}", style="red", markup=False)
             ctx.exit(2)
         except KeyboardInterrupt:
-            errors.print("Interrupted. What was finished is kept; run the same command again.", markup=False)
+            errors.print(_interrupted(ctx.invoked_subcommand or ""), markup=False)
             ctx.exit(130)
+
+
+RESUMED = ("sweep", "reproduce", "train", "fetch")
+"""Commands that go on from what is finished."""
+
+
+def _interrupted(command: str) -> str:
+    """The line after Ctrl-C in a command."""
+    if command in RESUMED:
+        return "Interrupted. What was finished is kept; run the same command again."
+    return f"Interrupted. {command} keeps nothing but files that it says it wrote; run it again from the beginning."
 
 
 def _interrupt_once(number: int, frame: object) -> None:

@@ -19,7 +19,7 @@ from rllib_scale.cli.options import (
     scheduler_option,
     set_option,
 )
-from rllib_scale.cli.problems import Problem, given_workload, mask_option
+from rllib_scale.cli.problems import Problem, config_option, given_workload, mask_option
 from rllib_scale.cli.terminal import json_option, say, show
 from rllib_scale.errors import UserError
 
@@ -39,7 +39,7 @@ class _Finite(click.FloatRange):
 @click.argument("workload", type=_path)
 @scheduler_option
 @click.option("--scenario", default="steady-0.7", show_default=True, help="Cluster, decisions and communication.")
-@click.option("--config", type=_path, help="YAML with keys of `env` in a sweep, which change the scenario.")
+@config_option
 @set_option
 @click.option("--servers", type=int, help="Actors on the Ray nodes.  [default: 16, or those of your own cluster]")
 @click.option("--ray-nodes", is_flag=True, help="Take the Ray nodes as servers, with the resources that Ray reports.")

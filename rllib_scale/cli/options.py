@@ -44,9 +44,23 @@ def _not_empty(ctx: click.Context, option: click.Parameter, value: str | None) -
     return value
 
 
-set_option = click.option(
-    "--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a config key; repeatable."
-)
+def _assignments(ctx: click.Context, option: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
+    """Refuse a value that is no assignment before what follows, `3` of `--set a 3`, is taken for an argument."""
+    from rllib_scale.config.yaml_files import parse_override
+
+    for value in values:
+        parse_override(value)
+    return values
+
+
+def set_option_of(help_text: str, metavar: str = "KEY=VALUE") -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """The option `--set`, which a command receives as `overrides`."""
+    return click.option(
+        "--set", "overrides", multiple=True, metavar=metavar, callback=_assignments, is_eager=True, help=help_text
+    )
+
+
+set_option = set_option_of("Override a config key; repeatable.")
 address_option = click.option("--address", metavar="ADDR", help="Ray cluster to run on (default: a new local Ray).")
 results_option = click.option(
     "--results",

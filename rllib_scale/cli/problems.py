@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from rllib_scale.cli.options import set_option_of
 from rllib_scale.cli.terminal import say
 from rllib_scale.errors import UserError
 
@@ -19,15 +20,16 @@ if TYPE_CHECKING:
 
 _path = click.Path(path_type=Path)
 mask_option = click.option("--mask", type=click.Choice(["none", "feasible"]), help="Default: that of the scenario.")
+config_option = click.option(
+    "--config",
+    "--cluster",
+    "config",
+    type=_path,
+    help="YAML with keys of `env` in a sweep, as `cluster`, which change the scenario.",
+)
 _OPTIONS = (
-    click.option(
-        "--config",
-        "--cluster",
-        "config",
-        type=_path,
-        help="YAML with keys of `env` in a sweep, as `cluster`, which change the scenario.",
-    ),
-    click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Change a key of `env`; repeatable."),
+    config_option,
+    set_option_of("Change a key of `env`; repeatable."),
     click.option("--workload", type=_path, help="Your workload, JSON or sample:agents."),
     click.option("--horizon", type=float, help="End of an episode in s (default: that of the scenario)."),
     mask_option,
@@ -52,7 +54,7 @@ class Problem:
 
     @cached_property
     def changes(self) -> dict[str, Any]:
-        """Keys of `env` that `--config` and `--set` change.
+        """Keys of `env` that the file and `--set` change.
 
         Raises:
             UserError: the file cannot be read or is no mapping.
@@ -90,7 +92,9 @@ class Problem:
         from rllib_scale.loading import named_scenario
 
         data = merged(EnvConfig, named_scenario(self.scenario).model_dump(mode="json"), self.changes)
-        source = "--config, --set" if self.changes else self.scenario
+        # Settings of both are validated in one go; a file is named as it is, whatever its option is called.
+        source = ", ".join([str(self.config)] * (self.config is not None) + ["--set"] * bool(self.overrides))
+        source = source or self.scenario
         folder = self.config.parent if self.config else Path()
         if isinstance(data["cluster"], str) or "servers" in self.changes.get("cluster", ()):  # which must be valid, too
             data["cluster"] = self._env_of(data, source, folder).cluster.model_dump(mode="json")

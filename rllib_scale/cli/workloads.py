@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
-from rllib_scale.cli.options import JSON_OUTPUT, check_outputs
+from rllib_scale.cli.options import JSON_OUTPUT, check_outputs, set_option_of
 from rllib_scale.cli.problems import Problem
 from rllib_scale.cli.terminal import json_option, say, show, wants_json
 from rllib_scale.errors import UserError
@@ -39,7 +39,7 @@ class ImportCommand(click.Command):
 @click.argument("format_name", metavar="FORMAT")
 @click.argument("sources", nargs=-1, metavar="SOURCE...", type=click.Path(path_type=Path))
 @click.option("--output", type=click.Path(path_type=Path), help="Write the workload (JSON).")
-@click.option("--set", "overrides", multiple=True, metavar="mapping.KEY=VALUE", help="Change a setting; repeatable.")
+@set_option_of("Change a setting; repeatable.", "mapping.KEY=VALUE")
 @click.option(
     "--deadline",
     type=click.FloatRange(min=0, min_open=True),

@@ -101,12 +101,12 @@ class PPO(Minibatched, Rewarded):
     time_unit_s: Positive | None = Field(
         default=None,
         description="gamma discounts so much time, so that answers that take no time are not discounted; null: "
-        "it discounts every decision [SCALE, sec. 4.1]; scale-r and crossattn-r: 0.5 by default",
+        "it discounts every decision [SCALE, sec. 4.1]",
     )
     gae_lambda: Fraction = Field(default=0.95, description="lambda of generalised advantage estimation")
     lambda_by: Literal["decision", "time"] = Field(
         default="decision",
-        description="gae_lambda applies per decision or per time_unit_s; scale-r and crossattn-r: time by default",
+        description="gae_lambda applies per decision or per time_unit_s",
     )
     clip: Positive = Field(default=0.2, description="bound of the policy's ratio")
     entropy_coefficient: NonNegative = Field(default=0.01, description="weight of the entropy in the loss")

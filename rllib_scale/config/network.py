@@ -47,7 +47,7 @@ class CrossAttentionConfig(_Attending):
     skip: Literal["none", "linear", "price", "adaptive", "naive", "lmetric"] = Field(
         default="none",
         description="cross-attention: logits are also linear in a server's features, by weights linear in the task's, "
-        "which start at 0, as the price rule (scale-r and crossattn-r: by default), or for scale-any as adaptive-price "
+        "which start at 0, as the price rule, or for scale-any as adaptive-price "
         "(by default) or as the earliest finish with twice the wait, which is not shown the prices of adaptive-price; "
         "for scale-gate as lmetric:gate=1",
     )

@@ -1,8 +1,8 @@
-"""Methods that decide in decision rounds with reservations: their decisions, observations, rewards and discounts."""
+"""Policies that decide in rounds where tasks may wait for busy servers: in what problems they play."""
 
 from __future__ import annotations
 
-from rllib_scale.config.problem import EnvConfig, RewardConfig
+from rllib_scale.config.problem import EnvConfig
 from rllib_scale.errors import UserError
 
 
@@ -11,31 +11,6 @@ def without_paper_mode(name: str) -> str:
     return (
         f"{name} decides for all waiting tasks at each event, and in the paper's mode (mask none, on_busy step) an "
         "answer that starts none costs clock_step_s; valid: mask feasible, or decision.on_busy reserve"
-    )
-
-
-def in_rounds(env: EnvConfig) -> EnvConfig:
-    """The problem on which such a method trains.
-
-    A decision round at each event offers the tasks for which some server is open, by descendants per work. A task may
-    wait for any server that fits, so that no answer is invalid. Tasks that could only wait are not offered: that would
-    take many times as many decisions. The reward is the evaluated metric; the horizon is not a terminal state.
-
-    Raises:
-        ValueError: the order is open.
-    """
-    decision, observation = env.decision, env.observation
-    if decision.order == "open":
-        raise ValueError("env.decision.order open: methods for decision rounds answer for one task; leave it out")
-    order = "descendants-per-work" if decision.order == "longest-hop" else decision.order
-    features = "pairs" if observation.feature_set == "paper" else observation.feature_set
-    return env.model_copy(
-        update={
-            "decision": decision.model_copy(update={"on_busy": "reserve", "order": order, "offer": "startable"}),
-            "episode": env.episode.model_copy(update={"mask": "none", "horizon_is_terminal": False}),
-            "observation": observation.model_copy(update={"feature_set": features}),
-            "reward": RewardConfig(name="tasks-in-system", energy_power=env.reward.energy_power),
-        }
     )
 
 

@@ -16,6 +16,8 @@ TABLES = {path.stem: path for path in sorted(_TABLES.glob("*.json"))}
 """The shipped fitted tables."""
 MOST_LEVELS = 24
 """Steps of a rate over time, as the hours of a day."""
+MAX_LOAD = 10
+"""Offered load of a setting: ten times what a cluster can do, and less than a percentage that somebody may write."""
 
 
 class NormalConfig(Model):
@@ -135,7 +137,7 @@ class WorkloadConfig(Model):
     """
 
     arrival_rate_per_server: Positive = Field(default=1 / 16, description="workflows per second and server")
-    offered_load: Annotated[float, Field(gt=0, le=1000, allow_inf_nan=False)] | None = Field(
+    offered_load: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = Field(
         default=None,
         description="offered work over capacity; replaces arrival_rate_per_server",
     )
@@ -178,6 +180,11 @@ class WorkloadConfig(Model):
             raise ValueError(
                 f"offered_load {self.offered_load:g} and arrival_rate_per_server {self.arrival_rate_per_server:g}: "
                 "give one of the two, null for offered_load if it is the other"
+            )
+        if self.offered_load is not None and self.offered_load > MAX_LOAD:
+            raise ValueError(
+                f"offered_load {self.offered_load:g}: is offered work over capacity, and 0.7 is 70 %; "
+                f"valid: above 0, at most {MAX_LOAD}"
             )
         return self
 

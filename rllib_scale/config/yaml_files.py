@@ -84,17 +84,20 @@ def read_text(path: Path) -> str:
     """The text of a file.
 
     Raises:
-        UserError: it is missing, unreadable or not UTF-8.
+        UserError: it is missing, unreadable, not UTF-8 or empty.
     """
     try:
         check_regular(path)
-        return path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8")
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror})") from None
     except UnicodeDecodeError:
         raise UserError(f"{path}: not a UTF-8 text file") from None
     except ValueError:
         raise UserError(f"{str(path)!r}: cannot be read (a name of a file has no NUL byte)") from None
+    if not text.strip():
+        raise UserError(f"{path}: is empty")
+    return text
 
 
 def build_model(model: type[M], data: Any, source: str, below: str = "") -> M:
@@ -113,7 +116,7 @@ def parse_override(text: str) -> tuple[str, Any]:
     """Split `key.path=value`; the value is YAML."""
     path, separator, value = text.partition("=")
     if not separator or not path:
-        raise UserError(f"--set {text!r}: must be key.path=value")
+        raise UserError(f"--set {text!r}: must be KEY=VALUE, without spaces, as --set {path or 'KEY'}=VALUE")
     return path, parse_yaml(value, f"--set {path}")
 
 

@@ -52,6 +52,7 @@ class LiveWorkflow:
     output_gb: np.ndarray  # (T,)
     delay_s: np.ndarray  # (T,) release delays
     edges: np.ndarray  # (E, 2) predecessor, successor, rows of these arrays; by predecessor
+    transfer_s: np.ndarray  # (E,) to move what the successor needs to another server; 0 where nothing is moved
     hop: np.ndarray  # (T,) edges on the longest path to a sink
     server: np.ndarray  # (T,) it was started on; -1: not started, or stopped
     completed: np.ndarray  # (T,) bool

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections import Counter
 from collections.abc import Sequence
+from functools import cached_property
 
 import numpy as np
 
@@ -11,6 +13,10 @@ from rllib_scale.errors import UserError
 from rllib_scale.observation.policy import Batch
 from rllib_scale.observation.snapshot import Snapshot
 from rllib_scale.schedulers.base import BasePolicy, as_array
+from rllib_scale.workloads.fitting import fits
+
+MAX_IDLE_ROUNDS = 1000
+"""Rounds in a row that start nothing while nothing runs and a task fits: the queue grows, and each takes longer."""
 
 
 class Dispatcher(BasePolicy):
@@ -29,14 +35,42 @@ class Dispatcher(BasePolicy):
         """See `Policy.advance`.
 
         Raises:
-            UserError: an answer cannot be carried out, or `dispatch` returned something else.
+            UserError: an answer cannot be carried out, `dispatch` returned something else, or it starts nothing for
+                MAX_IDLE_ROUNDS.
         """
-        answers = self([batch.snapshot(b) for b in np.flatnonzero(~batch.done).tolist()])
+        snapshots = [batch.snapshot(b) for b in np.flatnonzero(~batch.done).tolist()]
+        answers = self(snapshots)
+        self._check_progress(snapshots, answers)
         try:
             batch.dispatch(answers)
         except ValueError as error:
             expected = "tasks that wait, each on an idle server with enough free memory"
             raise UserError(f"scheduler {type(self).__name__}: {error}; expected {expected}") from error
+
+    def reset(self, seeds: list[tuple[int, int]]) -> None:
+        """See `BasePolicy.reset`."""
+        super().reset(seeds)
+        self._idle_rounds.clear()
+
+    @cached_property
+    def _idle_rounds(self) -> Counter[int]:
+        """Rounds in a row in which each environment stood still; made here, as subclasses may have any `__init__`."""
+        return Counter()
+
+    def _check_progress(self, snapshots: Sequence[Snapshot], answers: np.ndarray) -> None:
+        """Refuse to go on where an environment has stood still for MAX_IDLE_ROUNDS."""
+        starting = set(answers[:, 0].tolist())
+        for now in snapshots:
+            if now.index in starting or len(now.running) or not _could_start(now):
+                self._idle_rounds.pop(now.index, None)
+                continue
+            self._idle_rounds[now.index] += 1
+            if self._idle_rounds[now.index] >= MAX_IDLE_ROUNDS:
+                raise UserError(
+                    f"scheduler {type(self).__name__}: dispatch started no task in {MAX_IDLE_ROUNDS:,} rounds in a "
+                    f"row, while {len(now.ready):,} tasks wait and no server runs any; expected at least one start "
+                    "where a task fits an idle server"
+                )
 
     @abstractmethod
     def dispatch(self, snapshot: Snapshot) -> np.ndarray:
@@ -57,3 +91,10 @@ class Dispatcher(BasePolicy):
                 raise self.wrong("dispatch", given, "integers of shape (K, 3), with workflow, task and server in a row")
             starts.append(np.column_stack([np.full(len(chosen), snapshot.index), chosen]))
         return np.concatenate(starts)
+
+
+def _could_start(now: Snapshot) -> bool:
+    """Whether some task that waits fits some server, of which none runs anything."""
+    needs = (now.ready[name][:, None] for name in ("memory_gb", "places", "labels"))
+    offered = now.properties["labels"][now.idle]
+    return bool(fits(*needs, now.free_memory_gb[now.idle], now.max_concurrent[now.idle], offered).any())

@@ -2,7 +2,8 @@
 
 Source: H. Topcuoglu, S. Hariri, M.-Y. Wu, Performance-effective and low-complexity task scheduling for heterogeneous
 computing, IEEE TPDS 13(3), 2002, sec. 4. Where a server is too small for a task, its execution time is inf there: the
-task is never placed on it, and its mean execution time is over the others. Ties go to the lowest index.
+task is never placed on it, and its mean execution time is over the others. Ties go to the lowest index. A task without
+work, as the pseudo entry of the paper, needs no server and moves no data.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class Timelines:
 class Plan:
     """Where and when each of T tasks runs."""
 
-    server: Ints  # (T,)
+    server: Ints  # (T,) -1 of a task without work
     start_s: Floats  # (T,)
     finish_s: Floats  # (T,)
 
@@ -66,18 +67,23 @@ def heft(
     timelines: Timelines | None = None,
     first_number: int = 0,
     release_s: Floats | None = None,
+    moved_on_server: bool = False,
 ) -> Plan:
     """Heterogeneous Earliest Finish Time: by upward rank, each task to where it finishes first, gaps included.
 
     Args:
-        execution_s: (T, P) execution time of each task on each server [s], above 0; inf where it does not fit.
+        execution_s: (T, P) execution time of each task on each server [s], above 0; inf where it does not fit. A task
+            without work has 0 on all servers.
         edges: (E, 2) predecessor, successor; acyclic.
-        delay_s: (E,) communication delay of each edge between two servers [s]; 0 by default, and always on one server.
+        delay_s: (E,) communication delay of each edge between two servers [s]; 0 by default, and always on one server
+            and of a task without work.
         mean_delay_s: (E,) what the ranks take for it; by default `delay_s`, the mean over pairs of distinct servers.
         timelines: what is planned already; the plan is added to it. By default all servers are free from 0 on.
         first_number: number of task 0 in the timelines.
         release_s: (T,) time from the end of its predecessors until a task is ready [s], 0 by default; of a task without
             any, when it is ready.
+        moved_on_server: whether the server of the successor is taken while data are moved to it, one predecessor after
+            the other, as with `communication.mode: transfer`. By default they are moved meanwhile, as in the paper.
 
     Returns:
         The plan. One task of two seconds, which the second server halves:
@@ -87,9 +93,9 @@ def heft(
     """
     delay, mean_delay, release, lines = _defaults(execution_s, edges, delay_s, mean_delay_s, release_s, timelines)
     upward = upward_rank(_mean_execution(execution_s), edges, mean_delay)
-    order = np.argsort(-upward, kind="stable")
-    never = np.full(len(execution_s), -1)
-    return Plan(*place_all(execution_s, edges, delay, release, order, never, lines, first_number))
+    # By rank among the ready ones: a task without work has the rank of its successor, which may have a lower index.
+    order, never = by_priority(upward, edges), np.full(len(execution_s), -1)
+    return Plan(*place_all(execution_s, edges, delay, moved_on_server, release, order, never, lines, first_number))
 
 
 def cpop(
@@ -100,6 +106,7 @@ def cpop(
     timelines: Timelines | None = None,
     first_number: int = 0,
     release_s: Floats | None = None,
+    moved_on_server: bool = False,
 ) -> Plan:
     """Critical Path on a Processor: the tasks of a longest path to one server, the others as by HEFT.
 
@@ -121,8 +128,9 @@ def cpop(
     fixed = np.full(len(execution_s), -1)
     if np.isfinite(ends).any():
         fixed[path] = np.argmin(ends)
-    order = by_priority(priority, edges)
-    return Plan(*place_all(execution_s, edges, delay, release, order, fixed, lines, first_number))
+    # A task without work is taken as soon as it is ready: in the queue it would hold its successors back.
+    order = by_priority(np.where(_has_work(execution_s), priority, np.inf), edges)
+    return Plan(*place_all(execution_s, edges, delay, moved_on_server, release, order, fixed, lines, first_number))
 
 
 def _defaults(
@@ -134,12 +142,19 @@ def _defaults(
     timelines: Timelines | None,
 ) -> tuple[Floats, Floats, Floats, Lines]:
     """Delays of the edges, and for the ranks; release delays of the tasks; room in the timelines."""
-    delay = np.zeros(len(edges)) if delay_s is None else delay_s
+    moves = _has_work(execution_s)[edges].all(axis=1)
+    delay = np.zeros(len(edges)) if delay_s is None else np.where(moves, delay_s, 0.0)
+    mean_delay = delay if mean_delay_s is None else np.where(moves, mean_delay_s, 0.0)
     release = np.zeros(len(execution_s)) if release_s is None else release_s
     timelines = timelines or Timelines(execution_s.shape[1])
     timelines.make_room(len(execution_s))
     # A way through the workflow is as long as what is waited for on it.
-    return delay, (delay if mean_delay_s is None else mean_delay_s) + release[edges[:, 1]], release, timelines.lines
+    return delay, mean_delay + release[edges[:, 1]], release, timelines.lines
+
+
+def _has_work(execution_s: Floats) -> NDArray[np.bool_]:
+    """(T,) whether a task takes time on a server."""
+    return np.asarray((execution_s > 0).any(axis=1))
 
 
 def _mean_execution(execution_s: Floats) -> Floats:

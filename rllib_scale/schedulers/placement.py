@@ -21,41 +21,62 @@ class Lines(NamedTuple):
 
 
 @partial(compiled, allocates=True)
-def place_all(execution, edges, delay, release, order, fixed, lines, first_number):  # type: ignore[no-untyped-def]
+def place_all(  # type: ignore[no-untyped-def]
+    execution, edges, delay, moved_on_server, release, order, fixed, lines, first_number
+):
     """Place tasks in `order` where each finishes first, or on server `fixed` [k] if it is not negative.
 
-    `release` [k] s pass from the end of its predecessors until task k is ready; without any it is ready at that time.
-    Returns (server, start, finish), each (T,).
+    Args:
+        execution: (T, P) s; inf where a task does not fit. A task of 0 s needs no server and gets -1.
+        edges: (E, 2) predecessor, successor.
+        delay: (E,) s, between two servers.
+        moved_on_server: whether a server is taken while it receives the input, one predecessor after the other.
+        release: (T,) s from the end of its predecessors until a task is ready; without any it is ready at that time.
+        order: (T,) predecessors before successors.
+        fixed: (T,) see above.
+        lines: the plan is added to it.
+        first_number: number of task 0 in `lines`.
+
+    Returns:
+        Server, start and finish, each (T,). The start is that of the transfer where it takes the server.
     """
     num_tasks, num_servers = execution.shape
     server = np.full(num_tasks, -1)
     begin, finish = np.empty(num_tasks), np.empty(num_tasks)
     for k in order:
         best, best_start, least = -1, np.inf, np.inf
+        if execution[k].max() == 0.0:
+            begin[k] = _input_of(k, -1, edges, delay, moved_on_server, server, finish)[0] + release[k]
+            finish[k] = begin[k]
+            continue
         for j in range(num_servers):
             if (fixed[k] >= 0 and j != fixed[k]) or execution[k, j] == np.inf:
                 continue
             # Earliest start by data; the gap search is left out where even without a wait another server is earlier.
-            ready = max(lines.free_at[j], _input_at(k, j, edges, delay, server, finish) + release[k])
-            if ready + execution[k, j] >= least:
+            given, moves = _input_of(k, j, edges, delay, moved_on_server, server, finish)
+            ready, taken = max(lines.free_at[j], given + release[k]), moves + execution[k, j]
+            if ready + taken >= least:
                 continue  # not even without a wait
-            at = _first_gap(lines, j, ready, execution[k, j])
-            if at + execution[k, j] < least:
-                best, best_start, least = j, at, at + execution[k, j]
-        server[k], begin[k], finish[k] = best, best_start, best_start + execution[k, best]
+            at = _first_gap(lines, j, ready, taken)
+            if at + taken < least:
+                best, best_start, least = j, at, at + taken
+        server[k], begin[k], finish[k] = best, best_start, least
         _insert(lines, best, best_start, finish[k], first_number + k)
     return server, begin, finish
 
 
 @compiled
-def _input_at(k, j, edges, delay, server, finish):  # type: ignore[no-untyped-def]
-    """When the input of task k, of tasks that are placed, is on server j; 0: it needs none."""
-    ready = 0.0
+def _input_of(k, j, edges, delay, moved_on_server, server, finish):  # type: ignore[no-untyped-def]
+    """Input of task k on server j: when it is there [s], 0 if it needs none; time for which moving it takes j [s]."""
+    ready, taken = 0.0, 0.0
     for e in range(len(edges)):
-        if edges[e, 1] == k and server[edges[e, 0]] >= 0:
+        if edges[e, 1] == k:
             before = edges[e, 0]
-            ready = max(ready, finish[before] + (0.0 if server[before] == j else delay[e]))
-    return ready
+            moved = 0.0 if server[before] == j else delay[e]
+            if moved_on_server:
+                taken, moved = taken + moved, 0.0
+            ready = max(ready, finish[before] + moved)
+    return ready, taken
 
 
 @compiled

@@ -18,24 +18,23 @@ TASK_BITS = 24
 class _Plans:
     """What is planned in one environment."""
 
-    def __init__(self, planner: Planner, snapshot: Snapshot) -> None:
-        self.planner = planner
+    def __init__(self, planner: Planner, moves_take_time: bool, snapshot: Snapshot) -> None:
+        self.planner, self.moves_take_time = planner, moves_take_time
         self.capacity, self.memory = snapshot.capacity_gflops, snapshot.memory_gb
         self.places, self.offered = snapshot.max_concurrent, snapshot.properties["labels"]
         self.timelines = Timelines(len(self.capacity))
         self.planned: set[int] = set()  # numbers of the tasks on the timelines
-        # Of these, those that start nowhere: they leave a timeline when they are next.
-        self.without_work: set[int] = set()
         self.num_workflows = 0
 
     def _execution_s(
         self, compute: np.ndarray, memory: np.ndarray, places: np.ndarray, labels: np.ndarray
     ) -> np.ndarray:
-        """(T, P) of tasks [GFLOP, GB, 1, bits]; inf where one does not fit."""
+        """(T, P) of tasks [GFLOP, GB, 1, bits]; inf where one does not fit, 0 of one without work."""
         has_room = fits(memory[:, None], places[:, None], labels[:, None], self.memory, self.places, self.offered)
         has_room &= self.capacity > 0
         execution = np.full(has_room.shape, np.inf)
         np.divide(compute[:, None], self.capacity, out=execution, where=has_room)
+        execution[compute == 0] = 0.0
         return execution
 
     def update(self, snapshot: Snapshot) -> None:
@@ -48,18 +47,20 @@ class _Plans:
                 execution = self._execution_s(workflow.compute_gflop, *needs)
                 follows = np.isin(workflow.task, workflow.edges[:, 1])
                 release = workflow.delay_s + np.where(follows, 0.0, workflow.arrival_s)
-                self.planner(execution, workflow.edges, timelines=self.timelines, first_number=first, release_s=release)
-                self.planned.update(range(first, first + len(execution)))
-                self.without_work.update((first + np.flatnonzero(workflow.compute_gflop == 0)).tolist())
+                self.planner(
+                    execution,
+                    workflow.edges,
+                    workflow.transfer_s if self.moves_take_time else None,
+                    timelines=self.timelines,
+                    first_number=first,
+                    release_s=release,
+                    moved_on_server=self.moves_take_time,
+                )
+                self.planned.update((first + np.flatnonzero(workflow.compute_gflop)).tolist())
         self.num_workflows = snapshot.num_arrived
         lines, live = self.timelines.lines, list(snapshot.workflows)
-        while len(gone := np.flatnonzero((lines.used > 0) & self._is_gone(lines.number[:, 0], live))):
+        while len(gone := np.flatnonzero((lines.used > 0) & ~np.isin(lines.number[:, 0] >> TASK_BITS, live))):
             self._drop(gone)
-
-    def _is_gone(self, numbers: np.ndarray, live: list[int]) -> np.ndarray:
-        """(P,) whether tasks will never start: their workflow was given up, or they have no work."""
-        gone: np.ndarray = ~np.isin(numbers >> TASK_BITS, live)
-        return gone | np.isin(numbers, list(self.without_work)) if self.without_work else gone
 
     def due(self, snapshot: Snapshot) -> np.ndarray:
         """What starts now: (K, 3) workflow, task, server.
@@ -73,9 +74,9 @@ class _Plans:
         starts = []
         for k in [k for k, number in enumerate(numbers.tolist()) if number not in self.planned]:
             columns = (ready[name][k : k + 1] for name in ("compute_gflop", "memory_gb", "places", "labels"))
-            execution = self._execution_s(*columns)[0]
-            j = int(np.where(idle, execution, np.inf).argmin())
-            if idle[j] and execution[j] < np.inf:
+            taken = self._execution_s(*columns)[0] + (snapshot.transfer_s[k] if self.moves_take_time else 0.0)
+            j = int(np.where(idle, taken, np.inf).argmin())
+            if idle[j] and taken[j] < np.inf:
                 starts.append((k, j))
                 idle[j] = False
         able = np.flatnonzero(idle & (lines.used > 0))
@@ -88,7 +89,6 @@ class _Plans:
         """Take the next task off the timelines of these servers."""
         numbers = self.timelines.lines.number[servers, 0].tolist()
         self.planned.difference_update(numbers)
-        self.without_work.difference_update(numbers)
         self.timelines.drop_next(servers)
 
 
@@ -97,17 +97,20 @@ class PlanningDispatcher(Dispatcher):
 
     A workflow is planned as soon as it has arrived, in order of arrival. Its tasks may take any time in which a server
     neither runs a task nor is planned to run one of an earlier workflow, gaps included; earlier plans do not move.
-    Execution times are exact and communication delays no task in this simulator, so the planner counts no communication
-    and every task starts at its planned time (with `idle_advance: clock-step`, at the next look at or after it).
+    A plan counts communication where it takes server time (`communication.mode: transfer`), as the simulator does. So
+    with exact demands every task starts at its planned time (with `idle_advance: clock-step`, at the next look at or
+    after it).
     A task starts when it is ready and its server is idle and has nothing planned before it. On a live cluster a task
     that is to be run again starts ahead of all plans, and a workflow that is given up is planned no more.
     """
 
     planner: Planner
+    _moves_take_time = False
 
     def problem(self, env: EnvConfig) -> EnvConfig:
         """See `Policy.problem`: what is planned is a whole workflow, on servers that stay, one task on each."""
         check_planned(self.name, env)
+        self._moves_take_time = env.communication.mode == "transfer"
         return env
 
     def reset(self, seeds: list[tuple[int, int]]) -> None:
@@ -117,7 +120,7 @@ class PlanningDispatcher(Dispatcher):
 
     def dispatch(self, snapshot: Snapshot) -> np.ndarray:
         """See `Dispatcher.dispatch`."""
-        plans = self._plans[snapshot.index] or _Plans(type(self).planner, snapshot)
+        plans = self._plans[snapshot.index] or _Plans(type(self).planner, self._moves_take_time, snapshot)
         self._plans[snapshot.index] = plans
         plans.update(snapshot)
         return plans.due(snapshot)

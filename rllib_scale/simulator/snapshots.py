@@ -81,23 +81,30 @@ def _waiting(b: int, state: State, problem: Problem) -> tuple[np.ndarray, np.nda
     return rows[order], table[order], np.flatnonzero(np.isin(rows[order], offered))
 
 
-def _inputs(b: int, rows: np.ndarray, state: State, problem: Problem) -> np.ndarray:
-    """What is moved for the tasks of these rows, INPUT; the engine's own account is `attempts.transfer_time`."""
-    p, at = problem.parameters[0], np.arange(len(rows))
+def _sources(b: int, rows: np.ndarray, state: State, problem: Problem) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Predecessors whose output tasks need: position of the task in `rows`, row of the predecessor, s to move it."""
+    p = problem.parameters[0]
     if p["from_all"]:
         details = state.details[b, rows]
         first, count = details["predecessors"], details["num_predecessors"]
-        at = np.repeat(at, count)
         # Positions first[k] to first[k] + count[k] - 1 of each task, one behind the other.
-        listed = np.arange(len(at)) + np.repeat(first + count - np.cumsum(count), count)
-        source, moved = state.edges[b, listed], state.moved[b, listed]
+        listed = np.arange(count.sum()) + np.repeat(first + count - np.cumsum(count), count)
+        at, source, moved = np.repeat(np.arange(len(rows)), count), state.edges[b, listed], state.moved[b, listed]
     else:
-        source, moved = state.tasks["first_predecessor"][b, rows], state.details["input"][b, rows]
-    place = np.where(source >= 0, state.tasks["place"][b, source], NOWHERE)
+        source = state.tasks["first_predecessor"][b, rows]
+        at = np.flatnonzero(source >= 0)
+        source, moved = source[at], state.details["input"][b, rows[at]]
+    return at, source, moved / p["bandwidth"] + p["latency"]
+
+
+def _inputs(b: int, rows: np.ndarray, state: State, problem: Problem) -> np.ndarray:
+    """What is moved for the tasks of these rows, INPUT; the engine's own account is `attempts.transfer_time`."""
+    at, source, transfer_s = _sources(b, rows, state, problem)
+    place = state.tasks["place"][b, source]
     ran = place >= 0
     inputs = np.empty(ran.sum(), dtype=INPUT)
     inputs["task"], inputs["server"] = at[ran], problem.server_of[place[ran]]
-    inputs["transfer_s"] = moved[ran] / p["bandwidth"] + p["latency"]
+    inputs["transfer_s"] = transfer_s[ran]
     return inputs
 
 
@@ -126,13 +133,15 @@ class _Workflows(Mapping[int, LiveWorkflow]):
         source = np.repeat(np.arange(count), tasks["num_successors"])
         at = int(tasks["first_successor"][0])
         edges = np.stack([source, state.edges[b, at : at + len(source)] - first], axis=1)
+        transfer = self._transfers(first, edges, state.details[b, first : first + count])
         seen = np.arange(count)
         if self._problem.parameters[0]["revealed"]:
             seen = np.flatnonzero(tasks["num_missing"] == 0)
             # Edges are between rows of what is shown: a hidden task has none.
             position = np.full(count, -1)
             position[seen] = np.arange(len(seen))
-            edges = position[edges[np.isin(edges, seen).all(axis=1)]]
+            shown = np.isin(edges, seen).all(axis=1)
+            edges, transfer = position[edges[shown]], transfer[shown]
         tasks, details = tasks[seen], state.details[b, first + seen]
         place = tasks["place"].astype(np.int64)
         ran = np.maximum(place, 0)  # a place of its own or, where it had none, any
@@ -148,7 +157,17 @@ class _Workflows(Mapping[int, LiveWorkflow]):
             output_gb=tasks["output"].copy(),
             delay_s=details["delay"].copy(),
             edges=edges,
+            transfer_s=transfer,
             hop=details["hop"].astype(np.int64),
             server=np.where(place >= 0, self._problem.server_of[ran], -1),
             completed=((place >= 0) & ~running) | (place == NOWHERE),
         )
+
+    def _transfers(self, first: int, edges: np.ndarray, details: np.ndarray) -> np.ndarray:
+        """(E,) s to move the input of each edge of a workflow, whose tasks have rows from `first` on."""
+        count = len(details)
+        at, source, transfer_s = _sources(self._b, first + np.arange(count), self._state, self._problem)
+        transfer = np.zeros(len(edges))
+        # Edges are in order of predecessor and successor.
+        transfer[np.searchsorted(edges @ (count, 1), (source - first) * count + at)] = transfer_s
+        return np.where((details["compute"][edges] > 0).all(axis=1), transfer, 0.0)

@@ -27,6 +27,7 @@ from rllib_scale.config.pinned import split
 from rllib_scale.config.yaml_files import build_model
 from rllib_scale.errors import UserError
 from rllib_scale.workloads.arrivals import arrival_times
+from rllib_scale.workloads.fitting import fits
 from rllib_scale.workloads.formats.native import read
 from rllib_scale.workloads.model import Workload
 from rllib_scale.workloads.random_numbers import CONTENTS, new_generator, standard_normal, uniform
@@ -130,7 +131,7 @@ def table_of(config: EnvConfig, fitted: FittedConfig) -> FittedTable:
     """
     table = _table(fitted.table)
     needed, largest = table.quantiles["memory_gb"][-1], config.cluster.largest_memory_gb
-    if needed > largest:
+    if not fits(needed, 1, 0, largest, 1, 0):
         raise UserError(
             f"workload.fitted {split(fitted.table)[0]}: has tasks of up to {needed} GB, which fit no server; the "
             f"largest of the cluster has {largest}"

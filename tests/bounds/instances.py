@@ -8,6 +8,7 @@ import numpy as np
 
 from reference.cases import labelled, pick, random_workload
 from rllib_scale.config import EnvConfig
+from rllib_scale.workloads.fitting import MEMORY_TOLERANCE_GB
 from rllib_scale.workloads.model import Workload
 from simulator import literal
 
@@ -35,7 +36,10 @@ def workload(*workflows: tuple[float, list[Any], list[list[int]]], delay_s: floa
 
 
 def random_instance(case: int, most_tasks: int) -> tuple[EnvConfig, Workload]:
-    """A small cluster and a workload that keeps it busy; on half of them events coincide."""
+    """A small cluster and a workload that keeps it busy; on half of them events coincide.
+
+    On half of them some tasks fill a server and half the tolerance of `fits`, on a fourth some have no work.
+    """
     rng = np.random.default_rng([7, case])
     tiers = [
         (int(rng.integers(1, 3)), pick(rng, 1.0, 2.0, 4.0), pick(rng, 4.0, 16.0, 64.0))
@@ -48,6 +52,18 @@ def random_instance(case: int, most_tasks: int) -> tuple[EnvConfig, Workload]:
         content = random_workload(rng, within, grid=bool(rng.integers(2)))
         if case % 3 == 0:
             env, content = labelled(env, content, case)
+        _vary_tasks(content, sorted(tier.memory_gb for tier in env.cluster.tiers), case)
         work = Workload.from_dict(content, "test")
         if work.num_tasks <= most_tasks:
             return env, work
+
+
+def _vary_tasks(content: dict[str, Any], sizes: list[float], case: int) -> None:
+    """See `random_instance`; a task fits the same servers as before."""
+    rng = np.random.default_rng([8, case])
+    for task in (task for workflow in content["workflows"] for task in workflow["tasks"]):
+        if case % 2 and rng.random() < 0.4:
+            task["memory_gb"] = min(size for size in sizes if task["memory_gb"] <= size) + 0.5 * MEMORY_TOLERANCE_GB
+        if case % 4 > 1 and case % 8 > 3 and rng.random() < 0.3:
+            task["compute_gflop"] = 0.0
+            content["version"] = 4

@@ -17,9 +17,10 @@ TICKS_PER_S = 1000
 def optimal_response(env: EnvConfig, workload: Workload) -> tuple[float, float]:
     """Least `response_censored_s` of a dozen tasks on a few servers in the paper's mode: between these two [s].
 
-    No task is interrupted, a server runs one at a time, and servers may wait. Times are rounded down to ticks. That
-    only makes the problem easier: a schedule stays one when its tasks, each server's order kept, start as early as the
-    rounded times let them. The second value is of the schedule that was found, played with unrounded times.
+    No task is interrupted, a server runs one at a time, and servers may wait. A task without work needs none. Times
+    are rounded down to ticks. That only makes the problem easier: a schedule stays one when its tasks, each server's
+    order kept, start as early as the rounded times let them. The second value is of the schedule that was found,
+    played with unrounded times.
     """
     tiers, horizon = env.cluster.tiers, env.episode.horizon_s
     arrived = int(np.searchsorted(workload.arrival_s, horizon, side="right"))
@@ -41,13 +42,16 @@ def optimal_response(env: EnvConfig, workload: Workload) -> tuple[float, float]:
     for k, tier in enumerate(tiers):
         intervals = []
         has_labels = [set(needs) <= set(tier.labels) for needs in labels]
-        for i in np.flatnonzero((memory <= tier.memory_gb) & has_labels):
+        for i in np.flatnonzero((memory <= tier.memory_gb + 1e-9) & has_labels & (compute > 0)):
             chosen = model.new_bool_var("")
             on_tier[i].append((k, chosen))
             intervals.append(model.new_optional_interval_var(start[i], _ticks(execution[i, k]), end[i], chosen, ""))
         model.add_cumulative(intervals, [1] * len(intervals), tier.count)
-    for options in on_tier:
-        model.add_exactly_one(chosen for _, chosen in options)
+    for i, options in enumerate(on_tier):
+        if compute[i] > 0:
+            model.add_exactly_one(chosen for _, chosen in options)
+        else:
+            model.add(end[i] == start[i])
     for predecessor, successor in edges:
         model.add(start[successor] >= end[predecessor])
     counted = [model.new_int_var(0, cut, "") for _ in end]
@@ -60,9 +64,17 @@ def optimal_response(env: EnvConfig, workload: Workload) -> tuple[float, float]:
 
     free = [[0.0] * tier.count for tier in tiers]
     finish = np.zeros(len(start))
-    for i in np.argsort([solver.value(x) for x in start], kind="stable"):  # each as soon as it can, in this order
+    before = {i: [predecessor for predecessor, successor in edges if successor == i] for i in range(len(start))}
+    level = [0] * len(start)
+    for _ in start:
+        level = [max((level[p] + 1 for p in before[i]), default=0) for i in range(len(start))]
+    # Each as soon as it can, in the order of their starts; those of one tick in that of the workflow.
+    for i in sorted(range(len(start)), key=lambda i: (solver.value(start[i]), level[i])):
+        ready = max([arrival[i], *(finish[predecessor] for predecessor in before[i])])
+        if compute[i] == 0:
+            finish[i] = ready
+            continue
         k = next(k for k, chosen in on_tier[i] if solver.value(chosen))
-        ready = max([arrival[i], *(finish[predecessor] for predecessor, successor in edges if successor == i)])
         server = free[k].index(min(free[k]))
         finish[i] = free[k][server] = max(ready, free[k][server]) + execution[i, k]
     least = np.ceil(solver.best_objective_bound - 1e-6) / TICKS_PER_S

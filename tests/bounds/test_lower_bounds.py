@@ -63,6 +63,17 @@ def test_large_tasks_share_the_large_servers_alone():
     assert bounds(env, workload((0, [large, large, small], [])))[1] == pytest.approx((4 + 8 + 4) / 3)
 
 
+def test_a_task_at_the_tolerance_of_fits_shares_the_small_servers():
+    """Five tasks of a byte's half more than the five small servers have: all run at once, for a second."""
+    env, work = problem((5, 1.0, 8.0), (1, 1.0, 80.0)), workload((0, [(1, 8 + 5e-10)] * 5, []))
+    (row,) = evaluate(make_scheduler("fastest-idle", env.observation, mask="feasible"), env, 0, 1, given=work)
+    assert row["response_censored_s"] == 1
+    assert bounds(env, work) == (1, 1)
+    # At the tolerance of the largest server, a task is in the sum as any other.
+    alone = problem((1, 1.0, 8.0))
+    assert bounds(alone, workload((0, [(2, 8 + 5e-10), (1, 8)], []))) == pytest.approx((1.5, 2))
+
+
 def test_capacity_counts_up_to_the_horizon():
     env = problem((1, 1.0, 8.0), horizon_s=5.0)
     assert bounds(env, workload((0, [2, 2, 2], [])))[1] == pytest.approx((2 + 4 + 5) / 3)

@@ -420,8 +420,8 @@ def test_status_of_many_trainings_lists_those_that_failed_and_counts_the_rest(tm
 
 
 def process(*command: str, **options: Any) -> subprocess.CompletedProcess[str]:
-    options = {"stdout": subprocess.PIPE} | options
-    return subprocess.run(command, stderr=subprocess.PIPE, text=True, cwd=ROOT, check=False, **options)
+    options = {"stdout": subprocess.PIPE, "cwd": ROOT} | options
+    return subprocess.run(command, stderr=subprocess.PIPE, text=True, check=False, **options)
 
 
 def test_a_process_ends_with_a_code_and_a_line_whatever_becomes_of_its_output() -> None:
@@ -456,6 +456,22 @@ import rllib_scale.__main__
 """
     done = process(sys.executable, "-c", code)
     assert (done.returncode, done.stderr) == (130, "Interrupted.\n")
+
+
+@pytest.mark.parametrize("command", ["evaluate", "simulate --scheduler"])
+def test_ctrl_c_while_episodes_are_played_says_that_nothing_is_kept(command: str, tmp_path: Path) -> None:
+    (tmp_path / "interrupting.py").write_text(
+        "import signal\n"
+        "from rllib_scale.schedulers.dispatcher import Dispatcher\n\n"
+        "class AtOnce(Dispatcher):\n"
+        "    def dispatch(self, now):\n"
+        "        signal.raise_signal(signal.SIGINT)\n"
+    )
+    program = [sys.executable, "-m", "rllib_scale", *command.split(), "interrupting:AtOnce"]
+    done = process(*program, "--scenario", "steady-0.7", cwd=tmp_path)
+    (line,) = [line for line in done.stderr.splitlines() if not line.startswith("Compiling")]
+    assert (done.returncode, done.stdout) == (130, "")
+    assert line.startswith(f"Interrupted. {command.split()[0]} keeps nothing")
 
 
 def test_the_shell_is_given_its_completion() -> None:

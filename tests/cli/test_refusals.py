@@ -44,6 +44,21 @@ evaluate relabelled --scales 16 --episodes 1 | policy.safetensors | torch.int32,
 evaluate mlp --scales 32 --episodes 1 --output rows.csv | trained at 16 | got 32
 evaluate zoo:scal | unknown policy 'zoo:scal' | did you mean 'zoo:scale'
 simulate --horizon -3 | horizon_s | -3
+simulate --set a 3 | --set 'a' | KEY=VALUE | --set a=VALUE
+evaluate fastest-idle --set episode.horizon_s 3 | --set 'episode.horizon_s' | --set episode.horizon_s=VALUE
+validate SMOKE --set training.epochs 3 | --set 'training.epochs' | --set training.epochs=VALUE
+import copilot s --output w.json --set mapping.duration fitted | --set 'mapping.duration' | KEY=VALUE
+simulate --set offered_load=70 | --set: unknown key 'offered_load' | did you mean 'workload.offered_load'
+simulate --set workload.offered_load=70 | offered_load 70 | 0.7 is 70 % | at most 10
+simulate --scheduler scale | scheduler 'scale' | is a method | zoo:scale | train --method scale
+evaluate ppo | scheduler 'ppo' | is a method | train --method ppo
+validate SMOKE --set evaluation.heuristics=[scale] | evaluation.heuristics | 'scale' | is a method
+simulate --cluster bad.yaml | bad.yaml: cluster.tiers
+simulate --config bad.yaml --set episode.horizon_s=9 | bad.yaml, --set: cluster.tiers
+import copilot s --output w.json --cluster bad.yaml | bad.yaml: cluster.tiers
+simulate --workload void.json | void.json: is empty
+validate void.yaml | void.yaml: is empty
+evaluate fastest-idle --cluster void.yaml | void.yaml: is empty
 simulate --horizon 1e7 | tasks on 16 servers
 simulate --servers 1000000 | 1,000,000 servers
 simulate --servers 4096 --gantt g.png | --gantt | 2,000
@@ -134,6 +149,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in ("empty", "empty.json"):
         (folder / name).mkdir()
     (folder / "table5").write_text("")
+    for name in ("void.json", "void.yaml"):
+        (folder / name).write_text("\n")
+    (folder / "bad.yaml").write_text("cluster: {tiers: 3}")
     (folder / "link").symlink_to("/dev/zero")
     os.mkfifo(folder / "pipe")
     for name, memory_gb, edges in (

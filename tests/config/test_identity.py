@@ -36,7 +36,7 @@ GRIDS = st.lists(st.sampled_from(sorted(VALUES)), min_size=1, max_size=3, unique
         {path: st.lists(st.sampled_from(VALUES[path]), min_size=1, max_size=2, unique_by=json.dumps) for path in paths}
     )
 )
-METHODS = st.lists(st.sampled_from(["scale", "crossattn", "scale-r", "ppo"]), min_size=1, max_size=2, unique=True)
+METHODS = st.lists(st.sampled_from(["scale", "crossattn", "deepsets", "ppo"]), min_size=1, max_size=2, unique=True)
 SCENARIO_LISTS = st.sampled_from([[], ["train"], ["steady-0.7"], ["train", "steady-0.5"]])
 
 
@@ -105,19 +105,17 @@ def test_how_a_policy_is_asked_is_no_part_of_the_world(asked: dict[str, Any]) ->
     assert protocol_of(one) != protocol_of(other)
 
 
-def test_methods_that_decide_otherwise_are_compared_on_one_problem_with_one_rule() -> None:
-    """An evaluation of a rule for each method's decisions had one row key, and one of them was lost."""
-    for data in ({"env": {"episode": {"horizon_s": 30.0}}}, {"grid": {"env": [{"episode": {"horizon_s": 30.0}}]}}):
-        evaluation = {"scales": [16], "heuristics": ["fastest-idle"]}
-        plan = plan_of(["scale", "scale-r"], scenario="steady-0.7", evaluation=evaluation, **data)
-        assert [unit.columns["method"] for unit in plan.units] == ["fastest-idle", "scale", "scale-r"]
-        assert {(unit.columns["changes"], unit.columns["mask"]) for unit in plan.units} == {
-            ("episode.horizon_s=30.0", "feasible")
-        }
-        assert len({unit.problem.id for unit in plan.units}) == 1
-        asked = {unit.columns["method"]: unit.columns["asked"] for unit in plan.units}
-        assert asked["fastest-idle"] == asked["scale"] == ""
-        assert "decision.on_busy=reserve" in asked["scale-r"]
+def test_policies_that_decide_otherwise_are_compared_on_one_problem_with_one_rule() -> None:
+    """An evaluation of a rule for each policy's decisions had one row key, and one of them was lost."""
+    evaluation = {"scales": [16], "heuristics": ["fastest-idle"], "scenarios": ["steady-0.5"]}
+    grid = {"env.decision.on_busy": ["step", "reserve"]}
+    units = plan_of(["scale"], scenario="steady-0.7", evaluation=evaluation, grid=grid).units
+    assert [(unit.columns["method"], unit.columns["asked"]) for unit in units] == [
+        ("fastest-idle", ""),
+        ("scale", ""),
+        ("scale", "decision.on_busy=reserve"),
+    ]
+    assert len({unit.problem.id for unit in units}) == 1
 
 
 def test_what_a_grid_or_a_search_varies_of_the_problem_is_evaluated_on_it() -> None:

@@ -99,16 +99,10 @@ search: {space: {lambda: {uniform: [0, 1]}}} | search.space.lambda | srr
 search: {space: {srr.lambda_kl: {uniform: [0, 1]}}}, grid: {srr.lambda_kl: [1]} | search.space.srr.lambda_kl
 """
 UNUSED = """
-methods: [scale-r], grid: {env.reward: [{name: paper}]} | grid.env.reward.name paper: scale-r has tasks-in-system
-methods: [scale-r], grid: {env.episode.mask: [none, feasible]} | grid.env.episode.mask feasible: scale-r has none
-methods: [scale-r], env: {reward: {energy_weight: 1.0}} | env.reward.energy_weight 1.0: scale-r has 0.0 in its place
-methods: [scale-r], env: {observation: {feature_set: paper}} | env.observation.feature_set paper: scale-r has pairs
-methods: [scale-r], env: {observation: {feature_set: rounds}} | network.skip price | feature_set pairs
-methods: [scale-r], env: {decision: {order: open}} | env.decision.order open
-methods: [scale-r], grid: {env.decision.order: [longest-hop]} | grid.env.decision.order longest-hop | descendants
-methods: [scale-r], ppo: {time_unit_s: null} | ppo.lambda_by time: needs ppo.time_unit_s | valid: decision
-methods: [scale-r], evaluation: {masks: [none]} | scale-r-s42- | clock_step_s | valid: mask feasible
-methods: [scale-r], evaluation: {scenarios: [paper]} | scale-r-s42- | clock_step_s | valid: mask feasible
+methods: [scale-any], grid: {env.reward: [{name: paper}]} | grid.env.reward.name paper: scale-any has tasks-in-system
+methods: [scale-any], env: {reward: {energy_weight: 1.0}} | env.reward.energy_weight 1.0: scale-any has 0.0 in its place
+methods: [scale-gate], scenario: agents-replicas, grid: {env.episode.mask: [none]} | scale-gate has feasible
+methods: [scale], env: {decision: {on_busy: reserve}}, evaluation: {scenarios: [paper]} | scale-s42- | mask feasible
 methods: [scale], grid: {dqn.learning_rate: [1e-3]} | grid.dqn.learning_rate | a method that does, as dqn
 methods: [scale], imitation: {episodes: 5} | imitation.episodes | scale with imitation.expert
 methods: [scale, decima], training: {reward: 'json:loads'} | training.reward | ppo.reward
@@ -120,7 +114,7 @@ methods: [crossattn], search: {space: {srr.lambda_kl: {uniform: [0, 0.1]}}} | se
 methods: [crossattn], imitation: {expert: fastest-idle}, ppo: {clip: 0.1} | ppo.clip | without imitation.expert
 methods: [deepsets], grid: {network.num_heads: [2]} | grid.network.num_heads | embedding_dim
 methods: [deepsets], network: {encoder: 'json:loads'}, grid: {network.skip: [none]} | network.skip
-methods: [context-price], env: {observation: {feature_set: pairs}} | env.observation.feature_set pairs: context-price
+methods: [context-price], env: {observation: {feature_set: rounds}} | env.observation.feature_set rounds: context-price
 methods: [context-price], training: {learning_rate: 0.5} | training.learning_rate | as scale | of training its epochs
 methods: [decima], stop: {env_steps: 9} | stop.env_steps | stop.epochs
 methods: [decima], deeprm: {queue: 5} | deeprm.queue | a method that does, as deeprm

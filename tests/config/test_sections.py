@@ -39,12 +39,12 @@ def trained(config: SweepConfig) -> list[str]:
             ],
         ),
         (
-            ["crossattn", "crossattn-r"],
-            {"env.episode": [{"mask": "feasible", "horizon_s": 9.0}, {"mask": "none", "horizon_s": 9.0}]},
+            ["crossattn", "scale-any"],
+            {"env.reward": [{"name": n, "energy_power": "above-idle"} for n in ("paper", "tasks-in-system")]},
             [
-                "crossattn env.episode.horizon_s=9.0",
-                "crossattn env.episode.horizon_s=9.0; env.episode.mask=none",
-                "crossattn-r env.episode.horizon_s=9.0",
+                "crossattn env.reward.energy_power=above-idle",
+                "crossattn env.reward.name=tasks-in-system; env.reward.energy_power=above-idle",
+                "scale-any env.reward.energy_power=above-idle",
             ],
         ),
         (
@@ -58,9 +58,9 @@ def trained(config: SweepConfig) -> list[str]:
             ["crossattn ppo.clip=0.1", "crossattn imitation.expert=fastest-idle"],
         ),
         (
-            ["scale-r"],
-            {"env.observation": [{"feature_set": "rounds"}], "network": [{"skip": "none"}], "srr.lambda_kl": [0.5]},
-            ["scale-r env.observation.feature_set=rounds; network.skip=none"],
+            ["scale"],
+            {"env.observation": [{"feature_set": "rounds"}], "network": [{"skip": "linear"}], "srr.lambda_kl": [0.5]},
+            ["scale env.observation.feature_set=rounds; network.skip=linear"],
         ),
     ],
 )

@@ -13,8 +13,6 @@ from rllib_scale.config.rounds import in_own_rounds
 from rllib_scale.config.schedulers import ALL_RULES
 from rllib_scale.config.yaml_files import build_model
 from rllib_scale.errors import UserError
-from rllib_scale.loading import sweep_from
-from rllib_scale.sweeps.planning import make_plan
 
 STEADY = SCENARIOS["steady-0.7"][0]
 
@@ -72,7 +70,7 @@ def test_a_section_wins_over_training_and_training_over_the_method() -> None:
     found = trial(training={"epochs": 2, "learning_rate": 0.1}, ppo={"learning_rate": 0.2}).algorithm
     assert (found.epochs, found.learning_rate) == (2, 0.2)
     assert trial(method="dqn", training={"epochs": None}, ppo={"epochs": 3}).algorithm.epochs == 1000
-    assert trial(method="scale-r", ppo={"time_unit_s": None, "lambda_by": "decision"}).algorithm.time_unit_s is None
+    assert trial(method="scale-any", env=STEADY, ppo={"horizon_s": None}).algorithm.horizon_s is None
 
 
 @pytest.mark.parametrize(
@@ -141,7 +139,7 @@ def test_a_changed_default_raises_the_format() -> None:
     for spec in ALL_RULES.values():
         defaults_of(spec.parameters, found)
     assert {"PPO", "CMAES", "SRRConfig", "TierConfig", "AgentProblems", "HungarianParameters"} <= found.keys()
-    assert (IDENTITY_FORMAT, digest(to_jsonable_python(found))) == (4, "efe801a3a111"), (
+    assert (IDENTITY_FORMAT, digest(to_jsonable_python(found))) == (4, "6dbeeabbc66e"), (
         "if a default has changed, raise IDENTITY_FORMAT and write it here; for a new setting write its digest alone"
     )
 
@@ -176,43 +174,10 @@ def test_parts_of_ones_own_have_their_place() -> None:
     assert TrialConfig.model_validate(settings).network.encoder == "x:Y#source=0"
 
 
-# ---------------------------------------------------------------------- methods for reserving rounds
-
-
-def sweep(**settings: Any) -> TrialConfig:
-    data = {"name": "x", "methods": ["crossattn-r"], "scenario": "steady-0.7", **settings}
-    (trial,) = make_plan(sweep_from(data, "x.yaml"), "x.yaml").trials
-    return trial.config
-
-
-def test_a_method_for_rounds_needs_no_settings() -> None:
-    made = sweep()
-    assert (made.env.cluster, made.env.workload) == (STEADY.cluster, STEADY.workload)
-    decision, episode = made.env.decision, made.env.episode
-    assert (decision.on_busy, decision.offer, decision.order) == ("reserve", "startable", "descendants-per-work")
-    assert (episode.mask, episode.horizon_is_terminal) == ("none", False)
-    assert (made.env.reward.name, made.env.observation.feature_set) == ("tasks-in-system", "pairs")
-    assert (made.algorithm.time_unit_s, made.algorithm.lambda_by, made.network.skip) == (0.5, "time", "price")
-    assert TrialConfig.model_validate_json(made.model_dump_json()) == made
-    assert sweep(methods=["crossattn"], env={"episode": {"mask": "none"}}).env.decision.on_busy == "step"
-
-
-def test_what_is_set_stays() -> None:
-    made = sweep(
-        env={"decision": {"order": "first-ready"}, "observation": {"feature_set": "rounds"}},
-        ppo={"time_unit_s": 3.0, "lambda_by": "decision", "reward_unit": 2.0},
-        network={"skip": "none"},
-    )
-    assert (made.env.decision.order, made.env.observation.feature_set) == ("first-ready", "rounds")
-    training = made.algorithm
-    assert (training.time_unit_s, training.lambda_by, training.reward_unit) == (3.0, "decision", 2.0)
-    assert made.network.skip == "none"
-
-
 def test_a_scenario_is_played_in_the_rounds_of_the_policy() -> None:
-    own = TrialConfig(method="scale-r").env
+    own = EnvConfig.model_validate({"decision": {"on_busy": "reserve", "order": "first-ready"}})
     steady = SCENARIOS["steady-0.9"][0].at_scale(32)
-    played = in_own_rounds("scale-r", own, steady)
+    played = in_own_rounds("scale", own, steady)
     assert (played.decision, played.episode.mask) == (own.decision, "none")
     assert (played.cluster, played.workload, played.reward) == (steady.cluster, steady.workload, steady.reward)
     assert in_own_rounds("scale", EnvConfig(), steady) is steady

@@ -67,7 +67,7 @@ def test_an_override_sets_a_path(tmp_path: Path) -> None:
     assert (config.search.samples, config.search.seed, config.grid) == (3, 3, {"ppo.gamma": (0.5,)})
     assert config.problem_at(())[1].cluster.num_servers == 8, "it replaces the name of a preset"
     for wrong in ("search.seed", "=3"):
-        with pytest.raises(UserError, match=f"--set '{wrong}': must be key.path=value"):
+        with pytest.raises(UserError, match=f"--set '{wrong}': must be KEY=VALUE"):
             load_sweep(tmp_path / "s.yaml", [wrong])
     for key in ("dqn.learning_rate", "grid.dqn.learning_rate"):
         with pytest.raises(UserError, match=f"{key}: no method of the sweep"):

@@ -53,6 +53,21 @@ PAPER: dict[str, dict[str, Any]] = {
 }
 
 
+def reserving(env: EnvConfig) -> EnvConfig:
+    """The same servers and work, where tasks may wait for any server that fits, in rounds of those that some can start.
+
+    The reward is the evaluated metric, and the horizon is not a terminal state.
+    """
+    decision = {"on_busy": "reserve", "order": "descendants-per-work", "offer": "startable"}
+    asked = {
+        "decision": decision,
+        "episode": env.episode.model_dump() | {"mask": "none", "horizon_is_terminal": False},
+        "observation": {"feature_set": "rounds"},
+        "reward": {"name": "tasks-in-system"},
+    }
+    return EnvConfig.model_validate(env.model_dump(mode="json") | asked)
+
+
 def config_of(name: str, features: str = "rounds", changes: bool = True) -> EnvConfig:
     form = FORMS[name]
     return EnvConfig.model_validate(

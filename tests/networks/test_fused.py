@@ -8,7 +8,6 @@ import subprocess
 import sys
 import tracemalloc
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ import pytest
 import torch
 
 from marks import slow
-from networks.observations import perturbed, random_mask, random_network, random_observations, random_rows
+from networks.observations import perturbed, random_mask, random_network, random_observations
 from rllib_scale.networks.compiled.fused import FusedPointer, fuse, tiles
 from rllib_scale.networks.inputs import MASKED
 
@@ -44,7 +43,7 @@ def assert_same_gradients(actual: dict[str, torch.Tensor], expected: dict[str, t
     "sizes",
     [
         {},
-        {"method": "crossattn-r"},
+        {"skip": "linear"},
         slow({"embedding_dim": 6, "num_heads": 2, "num_blocks": 1}),
         slow({"num_blocks": 3}),
     ],
@@ -54,8 +53,7 @@ def assert_same_gradients(actual: dict[str, torch.Tensor], expected: dict[str, t
 @pytest.mark.parametrize(("servers", "batch"), [(4, 1), (16, 64), (33, 7)])
 def test_equal_to_the_modules(servers: int, batch: int, masked: bool, sizes: dict[str, Any]) -> None:
     network = random_network(**sizes)
-    rows = partial(random_rows, sizes["method"]) if "method" in sizes else random_observations
-    obs = rows(batch, servers, seed=batch, empty=0.3)
+    obs = random_observations(batch, servers, seed=batch, empty=0.3)
     mask = random_mask(batch, servers) if masked else None
     expected, actual = network(obs, mask), FusedPointer(network)(obs, mask)
     torch.testing.assert_close(actual[0], expected[0], atol=1e-5, rtol=0)

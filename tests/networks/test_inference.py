@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from networks.observations import SPEC, perturbed, random_mask, random_network, random_observations, random_rows
+from networks.observations import SPEC, perturbed, random_mask, random_network, random_observations
 from rllib_scale.networks.compiled.inference import compile_network
 from rllib_scale.networks.inputs import MASKED
 from rllib_scale.networks.mlp import StructuredMLP
@@ -89,8 +89,8 @@ def test_deterministic_whatever_the_batch_and_the_observation_is_left_alone(meth
 
 @pytest.mark.parametrize("servers", [4, 33])
 def test_the_way_past_the_encoder_is_compiled_too(servers: int) -> None:
-    network = random_network(method="crossattn-r")
-    obs, mask = random_rows("crossattn-r", 7, servers, empty=0.3), random_mask(7, servers)
+    network = random_network(method="crossattn", skip="linear")
+    obs, mask = random_observations(7, servers, empty=0.3), random_mask(7, servers)
     assert_equal_logits(network, obs, mask)
     with_skip = assert_equal_logits(network, obs)
     for parameter in network.skip.parameters():

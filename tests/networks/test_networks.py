@@ -20,7 +20,7 @@ from rllib_scale.networks.inputs import MASKED
 from rllib_scale.networks.mlp import Critic
 from rllib_scale.networks.set_transformer import AttentionBlock, InducedBlock
 
-ENCODERS = [name for name, of in METHODS.items() if of.any_scale and not (of.srr or of.rounds or of.dispatches)]
+ENCODERS = [name for name, of in METHODS.items() if of.any_scale and not (of.srr or of.dispatches)]
 encoders = pytest.mark.parametrize("method", ENCODERS)
 exactly = settings(max_examples=20)
 

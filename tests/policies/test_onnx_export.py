@@ -76,7 +76,7 @@ def test_a_trained_policy_chooses_what_torch_chooses(scale: Path, servers: int) 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("method", "sizes"),
-    [("deepsets", {}), ("set-transformer", {}), ("attention-model", {}), ("scale-r", {"skip": "price"}), ("ppo", {})],
+    [("deepsets", {}), ("set-transformer", {}), ("attention-model", {}), ("scale", {"skip": "linear"}), ("ppo", {})],
 )
 def test_every_network_chooses_what_torch_chooses(tmp_path: Path, method: str, sizes: dict[str, Any]) -> None:
     trial, any_scale = TrialConfig(method=method, network=sizes), method != "ppo"

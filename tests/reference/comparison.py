@@ -156,7 +156,7 @@ def assert_same_snapshot(engine: Engine, sim: ReferenceSimulator) -> None:
     live = [w for w in sim.workflows if w.arrived and w.num_completed < len(w.tasks)]
     assert list(now.workflows) == [workflow.index for workflow in live]
     for workflow in live:
-        _assert_same_workflow(now.workflow(workflow.index), workflow, whole)
+        _assert_same_workflow(now.workflow(workflow.index), workflow, whole, sim)
 
 
 def _status(server: Server) -> int:
@@ -165,7 +165,7 @@ def _status(server: Server) -> int:
     return DRAINING if server.draining else UP
 
 
-def _assert_same_workflow(live: LiveWorkflow, workflow: Workflow, whole: bool) -> None:
+def _assert_same_workflow(live: LiveWorkflow, workflow: Workflow, whole: bool, sim: ReferenceSimulator) -> None:
     """A whole one, or of one that is revealed as it runs, those tasks whose predecessors have ended."""
     seen = [task for task in workflow.tasks if whole or task.revealed]
     assert live.arrival_s == workflow.arrival_s
@@ -177,6 +177,10 @@ def _assert_same_workflow(live: LiveWorkflow, workflow: Workflow, whole: bool) -
     np.testing.assert_allclose(live.compute_gflop, [task.compute_gflop * task.factor for task in seen], **EXACT)
     of_seen = sorted((t.index, s.index) for t in seen for s in t.successors if s in seen)
     assert sorted((live.task[p], live.task[s]) for p, s in live.edges.tolist()) == of_seen
+    named = {task.index: task for task in workflow.tasks}
+    pairs = [(named[live.task[p]], named[live.task[s]]) for p, s in live.edges.tolist()]
+    moved = [sim.moved_s(s, p) if s.has_work and p in sim.sources_of(s) else 0.0 for p, s in pairs]
+    np.testing.assert_allclose(live.transfer_s, moved, err_msg="transfer_s of edges", **EXACT)
     if whole:
         assert live.hop.tolist() == [task.hop for task in seen]
 

@@ -221,17 +221,20 @@ class ReferenceSimulator:
 
     def transfer_s(self, task: Task, server: Server) -> float:
         """Time to move the task's inputs to the server."""
+        return sum(self.moved_s(task, source) for source in self.sources_of(task) if source.server is not server)
+
+    def moved_s(self, task: Task, source: Task) -> float:
+        """Time to move what a task needs of a predecessor to another server."""
+        return task.needs_gb[source] / self.config.cluster.bandwidth_gb_s + self.config.cluster.latency_s
+
+    def sources_of(self, task: Task) -> list[Task]:
+        """The predecessors whose output is moved."""
         sources = sorted(task.predecessors, key=lambda source: source.index)
         if self.config.communication.predecessors == "first":
             if self.config.communication.first == "largest-output":
                 sources.sort(key=lambda source: -task.needs_gb[source])  # stable: ties stay by index
             sources = sources[:1]
-        cluster = self.config.cluster
-        return sum(
-            task.needs_gb[source] / cluster.bandwidth_gb_s + cluster.latency_s
-            for source in sources
-            if source.has_work and source.server is not server
-        )
+        return [source for source in sources if source.has_work]
 
     def _start(self, task: Task, server: Server) -> float:
         """Start the task on the lowest free place of the server; returns the paper's reward of that."""

@@ -44,9 +44,6 @@ ROUNDS = EnvConfig.model_validate(
     }
 )
 
-OF_ITS_OWN = EnvConfig.model_validate(ROUNDS.model_dump(mode="json") | {"observation": {}})
-"""For methods that bring their features along."""
-
 
 def trial_of(
     expert: str, env: EnvConfig | None = None, imitation: dict[str, Any] | None = None, **settings: Any
@@ -140,10 +137,10 @@ def test_an_expert_plays_the_problems_that_are_drawn() -> None:
 
 
 def test_a_network_is_an_expert_for_another(tmp_path: Path) -> None:
-    teacher = TrialConfig(method="crossattn-r", env=OF_ITS_OWN)
+    teacher = TrialConfig(method="crossattn", env=ROUNDS)
     network = build_network(teacher)
     save_policy(tmp_path / "teacher", network, teacher, epochs=1)
-    trial = trial_of(f"{tmp_path}/teacher", OF_ITS_OWN, method="scale-r", seed=5)
+    trial = trial_of(f"{tmp_path}/teacher", ROUNDS, method="scale", seed=5)
     shown = demonstrate(trial, [0, 1])
     assert len(shown.chosen) > 30
     assert shown.passed == 0
@@ -158,10 +155,10 @@ def test_a_price_policy_is_an_expert(tmp_path: Path) -> None:
     weights = np.zeros((8, 13))
     weights[:, 0] = [4.4, -0.9, 0.035, 2.0, 2.7, 0.2, 6.6, 2.8]
     weights[:, 1:] = 0.2 * np.random.default_rng(1).normal(size=(8, 12))
-    teacher = TrialConfig.model_validate({"method": "context-price", "env": OF_ITS_OWN.model_dump(mode="json")})
+    teacher = TrialConfig.model_validate({"method": "context-price", "env": ROUNDS.model_dump(mode="json")})
     tensors = {"weights": weights, "speeds": np.array([1.0, 2.0, 4.0])}
     save_weights(tmp_path / "prices", tensors, teacher, epochs=1)
-    shown = demonstrate(trial_of(f"{tmp_path}/prices", OF_ITS_OWN, method="crossattn-r"), [0, 1])
+    shown = demonstrate(trial_of(f"{tmp_path}/prices", ROUNDS), [0, 1])
     assert len(shown.chosen) > 30
     assert shown.passed == 0
     assert len(np.unique(shown.chosen)) > 4

@@ -72,8 +72,8 @@ def test_a_gradient_that_is_not_finite_leaves_the_weights_finite(build: Any, cap
 
 
 def test_the_learner_discounts_by_time_and_standardises_over_the_epoch(build: Any) -> None:
-    ppo = {"time_unit_s": 10.0, "standardise_advantages": "epoch", "steps_per_epoch": 256, "minibatch_size": 64}
-    algorithm = build("crossattn-r", ppo=ppo)
+    ppo = {"time_unit_s": 10.0, "lambda_by": "time", "standardise_advantages": "epoch", "steps_per_epoch": 256}
+    algorithm = build("crossattn", ppo=ppo)
     settings = trial_of(algorithm).algorithm
     learner, episodes = learner_of(algorithm), algorithm.env_runner.sample(num_timesteps=256)
     values, discounts = learner._own_module.compute_values, (settings.gamma, settings.gae_lambda)

@@ -47,7 +47,7 @@ def test_same_seed_same_weights(build: Any, method: str) -> None:
         slow({"method": "dqn", "dqn": {"target_update_steps": 50}}),
         slow({"method": "sac"}),
         slow({"method": "sac", "rllibs": ["update"]}),
-        slow({"method": "crossattn-r", "ppo": SHORT | DRAWN}),
+        slow({"method": "crossattn", "ppo": SHORT | DRAWN}),
         slow({"method": "crossattn", "ppo": SHORT | HELD}),
         slow({"method": "crossattn", "imitation": {"expert": "fastest-idle", "episodes": 8, "holdout_episodes": 6}}),
     ],

@@ -5,6 +5,7 @@ import pytest
 
 from rllib_scale.schedulers.list_scheduling import Timelines, cpop, heft
 from schedulers.instances import saga_schedule
+from schedulers.textbook import Textbook
 from seeds import each_of
 
 # Topcuoglu et al. 2002, fig. 2 and table 2: execution times on P1, P2, P3; edges with their communication cost.
@@ -61,6 +62,78 @@ def test_heft_equals_anrg_saga(seed):
     plan = heft(compute[:, None] / capacity, edges, delay, mean_delay)
     assert plan.server.tolist() == [expected[k][0] for k in range(len(compute))]
     np.testing.assert_allclose(plan.start_s, [expected[k][1] for k in range(len(compute))], rtol=1e-9, atol=1e-9)
+
+
+@each_of(range(200))
+def test_both_equal_the_formulas_of_their_paper(seed):
+    """Saga's HEFT is that of the paper, its CPOP is not: its downward rank adds the wrong task's cost."""
+    rng = np.random.default_rng([seed, 1])
+    compute, edges = random_dag(rng, 12)
+    execution = compute[:, None] * rng.uniform(0.2, 2, (len(compute), rng.integers(1, 6)))
+    delay = rng.uniform(0, 20, len(edges)) * rng.choice([0.1, 1.0, 3.0])
+    expected = Textbook(execution, edges, delay)
+    for plan, placed in (
+        (heft(execution, edges, delay), expected.heft()),
+        (cpop(execution, edges, delay), expected.cpop()),
+    ):
+        assert plan.server.tolist() == [placed[k][0] for k in range(len(compute))]
+        np.testing.assert_allclose(plan.start_s, [placed[k][1] for k in range(len(compute))], rtol=1e-9, atol=1e-9)
+        np.testing.assert_allclose(plan.finish_s, [placed[k][2] for k in range(len(compute))], rtol=1e-9, atol=1e-9)
+
+
+def without(edges, delay, idle):
+    """The edges between tasks that are not `idle`, and one of no delay where a way leads through these alone."""
+    delays, new = {}, dict(zip(map(tuple, edges.tolist()), delay.tolist(), strict=True))
+    while new:
+        (i, j), way = new.popitem()
+        delays[i, j] = way
+        ways = ((i, int(k)) for k in edges[edges[:, 0] == j, 1] if idle[j])
+        new |= {way: 0.0 for way in ways if way not in delays and way not in new}
+    kept = sorted(edge for edge in delays if not idle[list(edge)].any())
+    return np.array(kept, dtype=np.int64).reshape(-1, 2), np.array([delays[edge] for edge in kept])
+
+
+@pytest.mark.parametrize("planner", [heft, cpop])
+@each_of(range(200))
+def test_tasks_without_work_change_nothing_but_what_they_tie_together(seed, planner):
+    """Planned as if they were not there, with their successors after their predecessors; they end when these do."""
+    rng = np.random.default_rng([seed, 2])
+    compute, edges = random_dag(rng, 14)
+    idle = rng.random(len(compute)) < rng.uniform(0.1, 0.8)
+    if idle.all():
+        return
+    capacity, delay = rng.uniform(0.5, 5, rng.integers(1, 5)), rng.uniform(0, 8, len(edges))
+    execution = np.where(idle, 0.0, compute)[:, None] / capacity
+    plan = planner(execution, edges, delay)
+    busy, (links, costs) = np.flatnonzero(~idle), without(edges, delay, idle)
+    row = np.cumsum(~idle) - 1
+    expected = planner(execution[busy], row[links], costs)
+    assert plan.server[busy].tolist() == expected.server.tolist()
+    np.testing.assert_allclose(plan.start_s[busy], expected.start_s, rtol=1e-9, atol=1e-9)
+    for k in np.flatnonzero(idle):
+        before = plan.finish_s[edges[edges[:, 1] == k, 0]]
+        assert (plan.server[k], plan.start_s[k], plan.finish_s[k]) == (-1, *[before.max(initial=0.0)] * 2)
+
+
+def test_a_task_is_planned_after_its_predecessors_where_one_without_work_lies_between():
+    """Task 2 leads to 0 through 1, which has no work and the rank of 0: one of 1 s and one of 4 s on each server."""
+    execution, edges = np.array([[4.0, 4.0], [0.0, 0.0], [1.0, 1.0]]), np.array([[1, 0], [2, 1]])
+    for planner in (heft, cpop):
+        plan = planner(execution, edges)
+        assert (plan.start_s.tolist(), plan.finish_s.tolist()) == ([1, 1, 0], [5, 1, 1])
+        assert plan.server[1] == -1
+
+
+def test_a_transfer_takes_the_server_where_the_problem_says_so():
+    """Outputs of 2 and 3 s, each from its own server, for a third task: on the second of these, or on a third."""
+    execution, edges = np.array([[4.0, 9.0], [9.0, 4.0], [6.0, 6.0]]), np.array([[0, 2], [1, 2]])
+    overlapped = heft(execution, edges, np.array([2.0, 3.0]))
+    assert (overlapped.server[2], overlapped.start_s[2], overlapped.finish_s[2]) == (1, 6, 12)
+    taken = heft(execution, edges, np.array([2.0, 3.0]), moved_on_server=True)
+    assert (taken.server[2], taken.start_s[2], taken.finish_s[2]) == (1, 4, 12)
+    elsewhere = np.array([[4.0, 9.0, np.inf], [9.0, 4.0, np.inf], [np.inf, np.inf, 6.0]])
+    assert heft(elsewhere, edges, np.array([2.0, 3.0])).finish_s[2] == 4 + 3 + 6  # both at once
+    assert heft(elsewhere, edges, np.array([2.0, 3.0]), moved_on_server=True).finish_s[2] == 4 + 2 + 3 + 6
 
 
 def test_a_gap_is_taken_where_it_is_long_enough():

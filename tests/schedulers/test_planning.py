@@ -5,12 +5,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from reference.cases import random_config, random_workload
+from reference.cases import pick, random_config, random_mode_workload, random_workload
 from reference.comparison import assert_same_snapshot, assert_same_state, assert_same_totals
 from reference.simulator import ReferenceSimulator
 from rllib_scale.config import EnvConfig
+from rllib_scale.config.problem import CommunicationConfig, EpisodeConfig
+from rllib_scale.errors import UserError
 from rllib_scale.evaluation.play import play
-from rllib_scale.schedulers.dispatcher import Dispatcher
+from rllib_scale.schedulers.dispatcher import MAX_IDLE_ROUNDS, Dispatcher
 from rllib_scale.schedulers.planning import TASK_BITS
 from rllib_scale.schedulers.rules import DISPATCHERS, make_scheduler
 from rllib_scale.simulator.engine import Engine
@@ -18,6 +20,7 @@ from rllib_scale.workloads.generators import generate
 from rllib_scale.workloads.model import Workload
 from schedulers.instances import TWO, cluster
 from seeds import each_of
+from simulator import literal
 from small_moments import workload
 
 OBSERVATION = EnvConfig().observation
@@ -130,6 +133,28 @@ def test_what_cannot_start_is_refused():
     assert engine.metrics()["decisions"] == 1
 
 
+class Late(Dispatcher):
+    """Starts nothing in its first rounds, then the first task that waits on the second server, which fits all."""
+
+    def __init__(self, rounds):
+        self.rounds = rounds
+
+    def dispatch(self, system):
+        self.rounds -= 1
+        if self.rounds >= 0 or not system.idle[1]:
+            return []
+        return [(*system.ready[["workflow", "task"]][0].tolist(), 1)]
+
+
+def test_a_dispatcher_that_never_starts_a_task_is_refused_and_one_that_starts_late_is_not():
+    given = workload(*((0.01 * k, [(0.002, 5)], []) for k in range(MAX_IDLE_ROUNDS + 200)))
+    with pytest.raises(
+        UserError, match=r"scheduler Late: dispatch started no task in 1,000 rounds .* 1,000 tasks wait"
+    ):
+        play(Late(10**9), TWO, 0, [0], given)
+    assert play(Late(MAX_IDLE_ROUNDS - 1), TWO, 0, [0], given).metrics()["completed"] == MAX_IDLE_ROUNDS + 200
+
+
 # ------------------------------------------------------------------- planners
 
 
@@ -141,24 +166,51 @@ def until_the_end(case, **episode):
 
 
 @pytest.mark.parametrize("name", PLANNERS)
-@each_of(range(20))
+@each_of(range(150), by_default=30)
 def test_every_task_runs_once_where_and_when_it_was_planned(case, name):
-    """So plans keep the rules of a schedule: the engine refuses what cannot start."""
-    config, planned = until_the_end(1000 + case, idle_advance="event"), {}
+    """So plans keep the rules of a schedule: the engine refuses what cannot start.
+
+    Two of three workloads are given ones, with tasks without work, release delays and bytes of edges; of these half
+    move their input on the time of a server.
+    """
+    config, planned, given = until_the_end(1000 + case, idle_advance="event"), {}, None
+    if case % 3:
+        rng = np.random.default_rng([case, 11])
+        moves = {"predecessors": pick(rng, "first", "all"), "first": pick(rng, "lowest-index", "largest-output")}
+        moves["mode"] = pick(rng, "reward", "transfer")
+        config = config.model_copy(update={"communication": CommunicationConfig(**moves)})
+        within = config.model_copy(update={"episode": EpisodeConfig(horizon_s=config.episode.arrivals_until_s)})
+        given = Workload.from_dict(random_mode_workload(rng, within, grid=case % 2 == 0), "case")
 
     class Recorded(DISPATCHERS[name]):
         @staticmethod
         def planner(*args, first_number, **kwargs):
             plan = DISPATCHERS[name].planner(*args, first_number=first_number, **kwargs)
             for k in range(len(plan.server)):
-                planned[first_number + k] = (int(plan.server[k]), float(plan.start_s[k]), float(plan.finish_s[k]))
+                if plan.server[k] >= 0:
+                    planned[first_number + k] = (int(plan.server[k]), float(plan.start_s[k]), float(plan.finish_s[k]))
             return plan
 
-    rows = play(Recorded(), config, case, [0]).schedule()
-    assert len(rows) == generate(config, case, 0).num_tasks == len(planned)
+    played = given or generate(config, case, 0)
+    engine = play(Recorded(), config, case, [0], given)
+    rows = engine.schedule()
+    assert len(rows) == np.count_nonzero(played.compute_gflop) == len(planned)
+    assert engine.metrics()["completed"] == played.num_tasks
     for row in rows.tolist():
-        assert planned.pop(row[0] << TASK_BITS | row[1]) == (row[2], *row[6:8])
-    assert set(rows["outcome"]) == {"finished"}
+        assert planned.pop(row[0] << TASK_BITS | row[1]) == pytest.approx((row[2], *row[6:8]), rel=1e-12)
+    assert set(rows["outcome"]) <= {"finished"}
+
+
+@pytest.mark.parametrize("name", PLANNERS)
+@pytest.mark.parametrize(("mode", "server"), [("reward", 0), ("transfer", 1)])
+def test_a_plan_avoids_a_transfer_that_takes_longer_than_a_wait(name, mode, server):
+    """A fork whose output takes 20 s to move: the second branch is done at 3 s on either server, or at 23 s."""
+    fork = literal.workflow(0, *(literal.task(2, 1, 4.0) for _ in range(3)), edges=[[0, 1], [0, 2]])
+    slow_network = TWO.cluster.model_copy(update={"bandwidth_gb_s": 0.2, "latency_s": 0.0})
+    env = TWO.model_copy(update={"cluster": slow_network, "communication": CommunicationConfig(mode=mode)})
+    schedule = play(make_scheduler(name, OBSERVATION), env, 0, [0], literal.workload(fork)).schedule()
+    rows = sorted(schedule[["task", "server", "start_s", "finish_s"]].tolist())
+    assert rows == [(0, 1, 0, 1), (1, 1, 1, 2), (2, server, 1 if mode == "reward" else 2, 3)]
 
 
 @pytest.mark.parametrize("name", PLANNERS)

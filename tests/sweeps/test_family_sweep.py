@@ -16,7 +16,8 @@ from local_ray import LOCAL_RAY
 pytest.importorskip("ray")
 pytestmark = LOCAL_RAY
 
-from rllib_scale.config import ProblemsConfig, TrialConfig, family, scenario  # noqa: E402
+from envs.problems import reserving  # noqa: E402
+from rllib_scale.config import EnvConfig, ProblemsConfig, TrialConfig, family, scenario  # noqa: E402
 from rllib_scale.config.plan import Plan  # noqa: E402
 from rllib_scale.evaluation.replay import Replay  # noqa: E402
 from rllib_scale.loading import sweep_from  # noqa: E402
@@ -42,12 +43,15 @@ SWEEP: dict[str, Any] = {
 }
 
 
-def trial_of(method: str = "context-price", problems: object = "any", seed: int = 42) -> TrialConfig:
+STEADY = scenario("steady-0.7")
+RESERVING = reserving(STEADY)
+
+
+def trial_of(
+    method: str = "context-price", problems: object = "any", seed: int = 42, env: EnvConfig = STEADY
+) -> TrialConfig:
     """A trial on a family of problems."""
-    training = {"problems": problems}
-    return TrialConfig.model_validate(
-        {"method": method, "seed": seed, "env": scenario("steady-0.7"), "training": training}
-    )
+    return TrialConfig.model_validate({"method": method, "seed": seed, "env": env, "training": {"problems": problems}})
 
 
 def test_a_sweep_trains_on_any_problem_and_reports_the_test_problems(tmp_path: Path) -> None:
@@ -99,7 +103,7 @@ def test_instances_represent_kinds_and_observability_evenly_and_are_never_drawn_
 
 
 def test_env_decides_how_a_drawn_problem_is_played() -> None:
-    trial = trial_of("scale-r")
+    trial = trial_of("crossattn", env=RESERVING)
     problems = trial.algorithm.problems or ProblemsConfig()
     drawn = [draw_problem(problems, trial.env, 5, episode) for episode in range(8)]
     assert {env.cluster.num_rows for env in drawn} == {48}
@@ -116,7 +120,7 @@ def test_env_decides_how_a_drawn_problem_is_played() -> None:
 
 
 def test_a_training_environment_plays_drawn_problems() -> None:
-    trial = trial_of("scale-r", {"family": {"arrivals_s": [5, 5]}})
+    trial = trial_of("crossattn", {"family": {"arrivals_s": [5, 5]}}, env=RESERVING)
     problems = trial.algorithm.problems
     env = TrainingVectorEnv(3, trial.env, 1, problems)
     assert isinstance(env._engine, DrawnEngines)

@@ -87,7 +87,7 @@ def expert_of(trial: TrialConfig, env: EnvConfig) -> Policy:
     if differs:
         raise UserError(
             f"imitation.expert: {folder}: a policy of method {expert.trial.method} decides in rounds of its own, other "
-            "than env.decision and env.episode.mask of this training; valid: those of the policy, as methods in -r have"
+            "than env.decision and env.episode.mask of this training; valid: those of the policy"
         )
     return expert
 
