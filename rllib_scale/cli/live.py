@@ -130,7 +130,7 @@ def execute(
         )
         live = run(policy, env, given, surrogates, retries, nodes, seed, end_s, say, guarding)
     engine = simulated(policy, env, given, seed, end_s)
-    add_rows(folder, policy.name, scenario, seed, live, engine)
+    add_rows(folder, policy, scenario, seed, live, engine)
     title = f"{policy.name} on {workload.name}: {env.cluster.num_servers} servers, one second takes {time_scale:g} s"
     simulation = engine.metrics()
     pairs = zip(live.metrics.items(), simulation.values(), strict=True)

@@ -71,7 +71,6 @@ def evaluate(
         env = problem.env(servers)
         for name in compared:
             scheduler = make_policy(name, env, decision, trust)
-            method = scheduler.trial.method if hasattr(scheduler, "trial") else scheduler.name
             rows = pd.DataFrame(run(scheduler, env, seed, 1 if given else episodes, given=given))
             problem.say_unfinished(name, rows.iloc[0].to_dict())
             facts: dict[str, Any] = {
@@ -79,7 +78,7 @@ def evaluate(
                 "scenario": problem.scenario,
                 "test_servers": env.cluster.num_servers,
             }
-            facts |= {"mask": env.episode.mask, "observability": observability(method, env.information, scheduler.sees)}
+            facts |= {"mask": env.episode.mask, "observability": observability(scheduler.sees, env.information)}
             frames.append(rows.assign(**facts))
     frame = pd.concat(frames, ignore_index=True).assign(decision=decision, eval_seed=seed)
     _print_comparison(frame, problem)

@@ -87,20 +87,23 @@ def reproduce(budget: str, results: str | None, address: str | None, overrides: 
 @json_option
 def validate(file: Path, overrides: tuple[str, ...], trust: bool) -> None:
     """Show the trials and evaluations of the sweep of FILE, a YAML file or a preset's name, without running it."""
+    from rllib_scale.config.identity import in_words
+    from rllib_scale.config.plan import telling
+
     plan = _plan(file, overrides)
-    as_json = wants_json()
+    configs = [trial.config for trial in plan.trials]
     rows: list[dict[str, Any]] = [
-        trial.identity | {"name": trial.name} for trial in plan.trials[: None if as_json else SHOWN_TRIALS]
+        {"name": trial.name, "method": config.method, "seed": config.seed, "epochs": config.stop_epochs}
+        for trial, config in zip(plan.trials, configs, strict=True)
     ]
-    columns: dict[str, Any] = {"trial": "name", "method": "method", "seed": "train_seed"}
-    columns |= {name: name for name in ("lambda_decorrelation", "lambda_kl", "epochs")}
-    columns |= {"servers": "train_servers", "other settings": "overrides"}
-    if as_json:
-        configs = [trial.config.model_dump(mode="json") for trial in plan.trials]
-        show([row | {"trial": config} for row, config in zip(rows, configs, strict=True)], columns)
+    if wants_json():
+        show([row | {"trial": own.model_dump(mode="json")} for row, own in zip(rows, configs, strict=True)], {})
     elif rows:
-        more = len(plan.trials) - len(rows)
-        show(rows, columns, caption=f"and {more:,} more; --json prints all" if more else "")
+        for row, differing in zip(rows, telling(configs), strict=True):
+            row["settings"] = in_words(differing)
+        more = len(rows) - SHOWN_TRIALS
+        columns = {"trial": "name", "method": "method", "seed": "seed", "epochs": "epochs", "what differs": "settings"}
+        show(rows[:SHOWN_TRIALS], columns, caption=f"and {more:,} more; --json prints all" if more > 0 else "")
     _check_and_print(plan, trust)
 
 

@@ -1,4 +1,4 @@
-"""What is trained, what is played, and how a policy is asked: digests of content, and differences in words.
+"""What is trained, what is played, and how a policy is asked: digests of content, and rows of dimensions.
 
 An `EnvConfig` holds two things. The *world* is what is played: servers, workload, information, failures, times. The
 *protocol* is how a policy is asked: its decisions, mask, observation and reward. Rows of one world are comparable,
@@ -7,13 +7,14 @@ whatever the protocol.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from functools import lru_cache
 from typing import Any
 
+from rllib_scale import __version__
 from rllib_scale.config.base import digest
-from rllib_scale.config.pinned import shown, without_places
+from rllib_scale.config.pinned import by_name, shown, without_places
 from rllib_scale.config.problem import EnvConfig
 
 IDENTITY_FORMAT = 4
@@ -28,17 +29,20 @@ SECTION = "{...}"
 """Stands for the settings of a section where others have a single value in its place."""
 
 
-def world_of(env: EnvConfig) -> dict[str, Any]:
-    """What is played: JSON content that differs from the defaults."""
-    content = env.model_dump(mode="json", exclude_defaults=True, exclude=ASKED)
+def world_of(env: EnvConfig, defaults: bool = False) -> dict[str, Any]:
+    """What is played, as JSON content: what differs from the defaults, of which the id is made, or everything."""
+    content = env.model_dump(mode="json", exclude_defaults=not defaults, exclude=ASKED)
+    if defaults:
+        return content
     for tier in content.get("cluster", {}).get("tiers", ()):
         tier.pop("ratio", None)  # of no effect at this number of servers
     return _content(content)
 
 
-def protocol_of(env: EnvConfig) -> dict[str, Any]:
-    """How a policy is asked: JSON content that differs from the defaults."""
-    return _content(env.model_dump(mode="json", exclude_defaults=True, include=ASKED))
+def protocol_of(env: EnvConfig, defaults: bool = False) -> dict[str, Any]:
+    """How a policy is asked, as JSON content; see `world_of`."""
+    content = env.model_dump(mode="json", exclude_defaults=not defaults, include=ASKED)
+    return content if defaults else _content(content)
 
 
 def _content(sections: Mapping[str, Any]) -> dict[str, Any]:
@@ -49,6 +53,11 @@ def _content(sections: Mapping[str, Any]) -> dict[str, Any]:
 def content_id(content: Any) -> str:
     """Digest of JSON content without defaults, under the present format."""
     return digest({"content": content, "format": IDENTITY_FORMAT})
+
+
+def described(content: Mapping[str, Any]) -> dict[str, str]:
+    """The columns of a dimension that say what is behind an id: all settings, and the version that has them."""
+    return {"version": __version__, "settings": json.dumps(by_name(content))}
 
 
 def settings_in(content: Mapping[str, Any], path: str = "") -> Settings:
@@ -98,7 +107,9 @@ def distinguishing(settings: Mapping[Any, Settings]) -> dict[Any, Settings]:
     {'a': {'srr': None}, 'b': {'srr': '{...}'}}
     """
     paths = dict.fromkeys(path for own in settings.values() for path in own)
-    opened = {".".join(parts[:end]) for parts in (p.split(".") for p in paths) for end in range(1, len(parts))} & {*paths}
+    opened = {".".join(parts[:end]) for parts in (p.split(".") for p in paths) for end in range(1, len(parts))} & {
+        *paths
+    }
     if opened:
         settings = {name: _with_sections(own, opened) for name, own in settings.items()}
     first: Settings = {}
@@ -137,26 +148,3 @@ def in_words(settings: Mapping[str, Any]) -> str:
     'training.epochs=2; network.skip=price; env.decision={"offer": "all"}'
     """
     return "; ".join(f"{path}={shown(value)}" for path, value in settings.items())
-
-
-@lru_cache(maxsize=1024)
-def _settings_of(env: EnvConfig, asked: bool, told: bool = False) -> Settings:
-    part: Any = {"include": ASKED} if asked else {"exclude": ASKED}
-    return settings_in(env.model_dump(mode="json", exclude_defaults=told, **part))
-
-
-def _differing(env: EnvConfig, scenario: EnvConfig, asked: bool) -> str:
-    others, told = _settings_of(scenario, asked), _settings_of(env, asked, told=True)
-    found = difference(_settings_of(env, asked), others)
-    kept = {path for path in found if path in others or path in told or path.startswith("cluster.tiers.")}
-    return in_words({path: value for path, value in found.items() if path in kept})
-
-
-def changes_of(env: EnvConfig, scenario: EnvConfig) -> str:
-    """In words what of a world differs from a named scenario at the same number of servers."""
-    return _differing(env, scenario, asked=False)
-
-
-def asked_of(env: EnvConfig, scenario: EnvConfig) -> str:
-    """In words how a policy is asked otherwise than in a named scenario."""
-    return _differing(env, scenario, asked=True)

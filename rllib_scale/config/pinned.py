@@ -68,6 +68,11 @@ def without_places(content: Any) -> Any:
     return _replaced(content, lambda pinned: split(pinned)[1])
 
 
+def by_name(content: Any) -> Any:
+    """JSON content with `name#sha256=digest` for pinned files, without their folders."""
+    return _replaced(content, _named)
+
+
 def shown(value: Any) -> str:
     """A value in a label: text as it is, anything else as JSON, with `name#sha256=digest` for a pinned file.
 
@@ -76,7 +81,7 @@ def shown(value: Any) -> str:
     >>> shown({"file": "/data/calls.json#sha256=0123456789abcdef"})
     '{"file": "calls.json#sha256=0123456789abcdef"}'
     """
-    named = _replaced(value, _named)
+    named = by_name(value)
     return named if isinstance(named, str) and not _is_json(named) else json.dumps(named, sort_keys=True)
 
 

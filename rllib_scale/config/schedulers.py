@@ -402,18 +402,16 @@ def plain(value: Any) -> str:
     return repr(value).removesuffix(".0") if isinstance(value, float) else str(value)
 
 
-def observability(name: str, told: InformationConfig, sees: str = "tasks") -> str:
+def observability(sees: str, told: InformationConfig) -> str:
     """What a scheduler observes in a problem: whole workflows as in `told.label`, or the waiting tasks only.
 
     Args:
-        name: of a rule, which says what it sees, or of another scheduler.
+        sees: as in `HeuristicSpec`.
         told: observability of the problem.
-        sees: as in `HeuristicSpec`, of another scheduler.
 
-    >>> observability("heft", InformationConfig()), observability("scale", InformationConfig(estimate_error=0.5))
+    >>> observability("workflows", InformationConfig()), observability("tasks", InformationConfig(estimate_error=0.5))
     ('clairvoyant', 'waiting tasks, estimates')
     """
-    spec = ALL_RULES.get(name.partition(":")[0])
-    if (spec.sees if spec is not None else sees) == "workflows":
+    if sees == "workflows":
         return told.label
     return "waiting tasks" if told.label == "clairvoyant" else f"waiting tasks, {told.label}"

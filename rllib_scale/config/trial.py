@@ -343,17 +343,20 @@ class TrialConfig(Model):
         """Decisions of an epoch; None if an epoch plays whole episodes."""
         return self.algorithm.steps_per_epoch if isinstance(self.algorithm, InEpochs) else None
 
-    @property
-    def trial_id(self) -> str:
-        """Hash of everything that decides the trained weights (twelve hex digits).
+    def deciding(self, defaults: bool = False) -> dict[str, Any]:
+        """Everything that decides the trained weights, as JSON content.
 
-        Settings at their defaults are left out, so that a new setting changes no hash. The numbers of environment
-        runners and learners decide the weights; the number of workers that play whole episodes does not.
+        The numbers of environment runners and learners do; the number of workers that play whole episodes does not.
+        Without the defaults it is what the id is made of, so that a new setting changes no id.
         """
         decide = {"env_runners", "learners"} if isinstance(self.algorithm, Rewarded) else set()
-        content = self.model_dump(mode="json", exclude_defaults=True, exclude={"resources"})
-        content["resources"] = self.resources.model_dump(include=decide, exclude_defaults=True)
-        return content_id(without_places(content))
+        content = self.model_dump(mode="json", exclude_defaults=not defaults, exclude={"resources"})
+        return content | {"resources": self.resources.model_dump(include=decide, exclude_defaults=not defaults)}
+
+    @property
+    def trial_id(self) -> str:
+        """Hash of everything that decides the trained weights (twelve hex digits)."""
+        return content_id(without_places(self.deciding()))
 
     @property
     def name(self) -> str:

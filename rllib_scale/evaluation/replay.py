@@ -132,7 +132,7 @@ class Replay:
         Raises:
             UserError: its policy is missing; or it is code of somebody's, in a folder that this account did not make.
         """
-        home, _ = self._place(tuple(unit.columns[name] for name in UNIT_KEY), unit.scheduler)
+        home, _ = self._place(tuple(unit.columns[name] for name in UNIT_KEY), unit.name)
         created = str((read_manifest(home) or {}).get("created"))
         trust = self.trust or is_own(str(home.local or home), created)
         if unit.code and not trust:
@@ -144,9 +144,7 @@ class Replay:
             return make_policy(unit.spec, unit.env, unit.decision, trust, "evaluation.heuristics")
         from rllib_scale.policies.policy import policy_from_bytes
 
-        return policy_from_bytes(
-            self._policy(home, unit.scheduler), unit.scheduler, unit.env.episode.mask, unit.decision, trust
-        )
+        return policy_from_bytes(self._policy(home, unit.name), unit.name, unit.env.episode.mask, unit.decision, trust)
 
     def _policy(self, home: Location, name: str) -> dict[str, bytes]:
         """The files of a policy, in its folder or another one that holds the same training.

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from rllib_scale.config import TrialConfig
 from rllib_scale.config.plan import EvaluationUnit
-from rllib_scale.config.schedulers import PluginSpec, observability
+from rllib_scale.config.schedulers import observability
 from rllib_scale.evaluation.play import evaluate
-from rllib_scale.loading import load_scheduler
-from rllib_scale.policies.description import trained_in
 from rllib_scale.policies.make import make_policy
+from rllib_scale.results.columns import OBSERVABILITY
 
 
 class UnitResult(NamedTuple):
@@ -26,25 +24,17 @@ def evaluate_unit(
     """Play one evaluation unit. `policy` holds the files of a policy by name; `trust` as for `load_policy`."""
     if policy is None:
         assert unit.spec is not None, "a trained policy comes with its files"
-        scheduler = make_policy(unit.spec, unit.env)
-        return UnitResult(evaluate(scheduler, unit.env, unit.seed, unit.episodes), None)
-    from rllib_scale.evaluation.feature_drift import evaluate_with_features
-    from rllib_scale.policies.policy import policy_from_bytes
+        scheduler: Any = make_policy(unit.spec, unit.env)
+    else:
+        from rllib_scale.policies.policy import policy_from_bytes
 
-    source = unit.scheduler if unit.spec is None else unit.spec.label
-    trained: Any = policy_from_bytes(policy, source, unit.env.episode.mask, unit.decision, trust)
-    if not unit.features or not trained.per_task:
-        return UnitResult(evaluate(trained, unit.env, unit.seed, unit.episodes), None)
-    return UnitResult(*evaluate_with_features(trained, unit.env, unit.seed, unit.episodes))
+        source = unit.name if unit.spec is None else unit.spec.label
+        scheduler = policy_from_bytes(policy, source, unit.env.episode.mask, unit.decision, trust)
+    if unit.features and scheduler.per_task:
+        from rllib_scale.evaluation.feature_drift import evaluate_with_features
 
-
-def observability_of(unit: EvaluationUnit, trained: TrialConfig | None) -> str:
-    """What the scheduler of a unit observes; `trained`: what the sweep has trained, where it is that."""
-    method, sees = str(unit.identity["method"]), "tasks"
-    if unit.policy is not None:
-        trained = trained_in(unit.policy)
-    if trained is not None:
-        sees = trained.sees
-    elif isinstance(unit.spec, PluginSpec):
-        sees = load_scheduler(unit.spec)[0].sees
-    return observability(method, unit.env.information, sees)
+        episodes, features = evaluate_with_features(scheduler, unit.env, unit.seed, unit.episodes)
+    else:
+        episodes, features = evaluate(scheduler, unit.env, unit.seed, unit.episodes), None
+    observes = {OBSERVABILITY: observability(scheduler.sees, unit.env.information)}
+    return UnitResult([observes | row for row in episodes], features)

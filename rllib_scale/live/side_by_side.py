@@ -10,12 +10,14 @@ from typing import Any
 
 from rllib_scale.bounds.lower_bounds import lower_bounds
 from rllib_scale.config import EnvConfig
-from rllib_scale.config.identity import content_id, protocol_of, world_of
-from rllib_scale.config.schedulers import observability
+from rllib_scale.config.identity import content_id, described, protocol_of, world_of
+from rllib_scale.config.schedulers import observability, parse_scheduler
 from rllib_scale.errors import UserError
 from rllib_scale.evaluation.workflows import workflow_metrics
 from rllib_scale.live.execute import LiveRun
+from rllib_scale.loading import resolve
 from rllib_scale.observation.policy import Policy
+from rllib_scale.policies.description import scheduler_row
 from rllib_scale.results import dataset, tables
 from rllib_scale.results.columns import LIVE, OBSERVABILITY
 from rllib_scale.simulator.engine import Engine
@@ -50,34 +52,37 @@ def _content_of(workload: Workload) -> str:
     return hashlib.sha256(json.dumps(workload.to_dict(), sort_keys=True).encode()).hexdigest()[:12]
 
 
-def add_rows(folder: Path, name: str, scenario: str, seed: int, live: LiveRun, engine: Engine) -> None:
+def add_rows(folder: Path, policy: Policy, scenario: str, seed: int, live: LiveRun, engine: Engine) -> None:
     """Add a live run, and the same in the simulator, to the episodes of a results folder.
 
     Args:
         folder: made by `open_results`.
-        name: of the scheduler.
+        policy: what decided, named as it was given.
         scenario: name of the problem.
         seed: of the scheduler's draws.
         live: the run.
         engine: the simulator after the same workload.
     """
-    played = {"world": world_of(live.env), "workload": _content_of(live.workload)}
-    problem, protocol = content_id(played), content_id(protocol_of(live.env))
+    env, given = live.env, {"given_workload": _content_of(live.workload)}
+    problem, protocol = content_id(world_of(env) | given), content_id(protocol_of(env))
+    simulated = scheduler_row(resolve(parse_scheduler(policy.name)))
+    lived = {"scheduler": content_id([simulated["scheduler"], LIVE]), "name": simulated["name"] + LIVE}
     rows = []
-    for suffix, metrics, schedule, end_s in (
-        (LIVE, live.metrics, live.schedule, live.end_s),
-        ("", engine.metrics(), engine.schedule(), float(engine.clock[0])),
+    for scheduler, metrics, schedule, end_s in (
+        (lived["scheduler"], live.metrics, live.schedule, live.end_s),
+        (simulated["scheduler"], engine.metrics(), engine.schedule(), float(engine.clock[0])),
     ):
-        env = live.env.model_copy(
-            update={"episode": live.env.episode.model_copy(update={"horizon_s": max(end_s, 1e-9)})}
-        )
+        ended = env.model_copy(update={"episode": env.episode.model_copy(update={"horizon_s": max(end_s, 1e-9)})})
         identity: dict[str, Any] = {
-            **{"sweep": f"live-{scenario}", "trial_id": name + suffix, "method": name + suffix, "kind": "heuristic"},
-            **{"overrides": "", "scenario": scenario, "changes": "", "test_servers": env.cluster.num_servers},
-            **{"problem": problem, "protocol": protocol, "asked": ""},
-            **{"mask": env.episode.mask, "decision": "argmax", "eval_seed": seed, "episode": 0},
-            OBSERVABILITY: observability(name, env.information),
+            **{"scheduler": scheduler, "problem": problem, "protocol": protocol, "decision": "argmax"},
+            **{"eval_seed": seed, "episode": 0, OBSERVABILITY: observability(policy.sees, env.information)},
         }
-        of_workflows = workflow_metrics(env, live.workload, schedule, end_s)
-        rows.append(identity | metrics | of_workflows | lower_bounds(env, live.workload))
-    dataset.append(folder, episodes=rows)
+        of_workflows = workflow_metrics(ended, live.workload, schedule, end_s)
+        rows.append(identity | metrics | of_workflows | lower_bounds(ended, live.workload))
+    dataset.append(
+        folder,
+        schedulers=[simulated, simulated | lived],
+        problems=[{"problem": problem, "scenario": scenario, **described(world_of(env, defaults=True) | given)}],
+        protocols=[{"protocol": protocol, **described(protocol_of(env, defaults=True))}],
+        episodes=rows,
+    )

@@ -7,9 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from rllib_scale import __version__
-from rllib_scale.config import EnvConfig, TrialConfig
-from rllib_scale.config.identity import IDENTITY_FORMAT
+from rllib_scale.config import EnvConfig, TrialConfig, identity
+from rllib_scale.config.identity import IDENTITY_FORMAT, content_id
+from rllib_scale.config.pinned import without_places
+from rllib_scale.config.plan import Row, rule_row
 from rllib_scale.config.rounds import in_own_rounds, without_paper_mode
+from rllib_scale.config.schedulers import PolicySpec, SchedulerSpec
 from rllib_scale.config.yaml_files import build_model
 from rllib_scale.errors import UserError
 from rllib_scale.plugins import unpinned
@@ -60,11 +63,37 @@ def trained_in(folder: Path) -> TrialConfig:
     Raises:
         UserError: see `described`, or it cannot be read.
     """
+    return _read_from(folder)[0]
+
+
+def _read_from(folder: Path) -> tuple[TrialConfig, dict[str, Any]]:
     try:
         content = (folder / DESCRIPTION).read_bytes()
     except OSError as error:
         raise UserError(f"{folder}: not a whole policy folder: {DESCRIPTION} ({error.strerror})") from None
-    return described(content, str(folder))[0]
+    return described(content, str(folder))
+
+
+def scheduler_row(spec: SchedulerSpec, key: str = "scheduler") -> Row:
+    """The row of `schedulers` of a rule or a given policy; `key` is where it was given.
+
+    Raises:
+        UserError: see `described`, or the policy is missing or has changed.
+    """
+    if not isinstance(spec, PolicySpec):
+        return rule_row(spec)
+    trial, description = _read_from(spec.folder(key))
+    ids, settings = ({"weights": description.get("sha256"), **_playing(trial, defaults)} for defaults in (False, True))
+    scheduler = content_id(without_places(ids))
+    return {"scheduler": scheduler, "kind": "policy", "name": spec.label, **identity.described(settings)}
+
+
+def _playing(trial: TrialConfig, defaults: bool) -> dict[str, Any]:
+    """The settings of a training that its policy plays by, as JSON content."""
+    parts: Any = {"network": True, "env": {"observation": True, "decision": True}}
+    if trial.network is None or not trial.any_scale:  # made for what it was trained on
+        parts |= {"algorithm": {"name", "problems"}, "env": True}
+    return trial.model_dump(mode="json", exclude_defaults=not defaults, include=parts)
 
 
 def check_trusted(trial: TrialConfig, source: str, trust: bool | str | None) -> None:

@@ -8,7 +8,7 @@ OBSERVABILITY = "observability"
 UNIT_COLUMNS: dict[str, tuple[str, str]] = {
     "scheduler": ("string", "id in `schedulers`: digest of a training as trained, of a rule, or of a given policy"),
     "problem": ("string", "id in `problems`: digest of the world that is played; rows that share it can be compared"),
-    "protocol": ("string", "id in `protocols`: digest of how the policy was asked: decisions, mask, observation, reward"),
+    "protocol": ("string", "id in `protocols`: digest of how a policy is asked: decisions, mask, observation, reward"),
     "decision": ("string", "argmax or sample"),
     "eval_seed": ("Int64", "seed of the evaluation workloads"),
 }

@@ -114,6 +114,12 @@ def newest(frame: pd.DataFrame, table: str) -> pd.DataFrame:
     return frame.drop_duplicates(key, keep="last", ignore_index=True) if {*key} <= {*frame} else frame
 
 
+def keys(home: Location, table: str) -> set[tuple[Any, ...]]:
+    """The keys of the rows of a table; None stands for a missing value."""
+    frame = read(home, table, TABLES[table].key).astype(object)
+    return {*frame.where(frame.notna(), None).itertuples(index=False, name=None)}
+
+
 def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
     """The rows of a frame."""
     return [{str(name): value for name, value in row.items()} for row in frame.to_dict("records")]

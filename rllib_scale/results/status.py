@@ -18,8 +18,7 @@ from typing import Any, Literal
 import pandas as pd
 from pyarrow import fs
 
-from rllib_scale.config import TrialConfig
-from rllib_scale.config.plan import Plan, SweepConfig, Trial
+from rllib_scale.config.plan import Plan, SweepConfig
 from rllib_scale.config.yaml_files import build_model
 from rllib_scale.errors import UserError
 from rllib_scale.results import dataset
@@ -33,11 +32,11 @@ POLICY_FILES = ("policy.json", "policy.safetensors")
 TAIL_BYTES = 1 << 16
 """The last row of a log is shorter."""
 
-CHANGES = ["name", "trial_id", "config", "epochs"]
+CHANGES = ["name", "scheduler"]
 """Columns that say whether a training ended as planned."""
 
 State = Literal["finished", "running", "stopped", "failed", "waiting"]
-_NAME = re.compile(r"(?P<method>[a-z0-9-]+)-s(?P<train_seed>\d+)-(?P<trial_id>[0-9a-f]+)")
+_NAME = re.compile(r"[a-z0-9-]+-s\d+-[0-9a-f]+")
 _OF_TRIAL = re.compile(r"(?P<run>run-\d+)/(?P<name>[^/]+)(/.*)?")
 _FAILURE = re.compile(r"^Failure # (\d+)", re.MULTILINE)
 """Tune's count of the failures of a training; it leaves out preemptions, after which a training always restarts."""
@@ -49,7 +48,7 @@ class Training:
 
     Attributes:
         name: name of its folders in policies/ and trials/.
-        identity: the known identity columns of its rows.
+        scheduler: the id of its rows, as planned or, once it is finished, as trained.
         state: finished, running, failed, waiting (not begun), or stopped (begun, but unchanged for QUIET_S).
         epochs: planned epochs, or those before a scheduler stopped it; None outside the plan.
         last: its newest epoch: epoch, episode_return, response_mean_s; empty before the first.
@@ -59,7 +58,7 @@ class Training:
     """
 
     name: str
-    identity: Mapping[str, Any]
+    scheduler: str
     state: State
     epochs: int | None
     last: Mapping[str, Any]
@@ -75,7 +74,7 @@ def trainings(home: Location, now_s: float) -> list[Training]:
         UserError: the manifest cannot be read; `found_trainings` does not need it.
     """
     plan = (_manifest(home) or {}).get("plan") or {"trainings": ()}
-    planned = {each["name"]: (each["columns"], each["epochs"]) for each in plan["trainings"]}
+    planned = {each["name"]: each["epochs"] for each in plan["trainings"]}
     return _trainings(home, planned, now_s)
 
 
@@ -95,7 +94,7 @@ def evaluations(home: Location) -> tuple[int, int]:
         return 0, 0
     # The keys as they are stored: to hash tens of thousands of evaluations takes seconds.
     keys = [each["key"] for each in plan["evaluations"]]
-    if any(map(_is_changed, dataset.records(dataset.read(home, "trainings", CHANGES[:2])))):
+    if any(map(_is_changed, dataset.records(dataset.read(home, "trainings", CHANGES)))):
         keys = [unit.key for unit in read_plan(home).units]
     return len(dataset.units(home).intersection(keys)), len(keys)
 
@@ -110,14 +109,13 @@ def read_plan(home: Location) -> Plan:
     if manifest.get("plan") is None:
         raise UserError(f"{source}: without a plan; `rllib-scale sweep` writes it")
     plan = Plan.from_json(build_model(SweepConfig, manifest["config"], source), manifest["plan"], source)
-    changed = [row for row in dataset.records(dataset.read(home, "trainings", CHANGES)) if _is_changed(row)]
-    trained = {str(row["name"]): TrialConfig.model_validate_json(row["config"]) for row in changed}
-    return plan.as_trained({str(row["name"]): (trained[row["name"]], int(row["epochs"])) for row in changed})
+    ended = dataset.records(dataset.read(home, "trainings", CHANGES))
+    return plan.as_trained({str(row["name"]): str(row["scheduler"]) for row in ended if _is_changed(row)})
 
 
 def _is_changed(row: Mapping[str, Any]) -> bool:
     """Whether a scheduler changed or stopped a training, so that its rows have another hash than its folders."""
-    return not str(row["name"]).endswith(f"-{row['trial_id']}")
+    return not str(row["name"]).endswith(f"-{row['scheduler']}")
 
 
 def _manifest(home: Location) -> dict[str, Any] | None:
@@ -175,7 +173,7 @@ def _last_row(log: Location) -> dict[str, Any]:
     return found[0] if found and "epoch" in found[0] else {}
 
 
-def _trainings(home: Location, planned: Mapping[str, tuple[dict[str, Any], int]], now_s: float) -> list[Training]:
+def _trainings(home: Location, planned: Mapping[str, int], now_s: float) -> list[Training]:
     finished = finished_trainings(home)
     # Of a finished sweep nothing is read in trials/, which holds ten files of each training.
     whole = bool(planned) and finished.keys() >= planned.keys()
@@ -184,7 +182,7 @@ def _trainings(home: Location, planned: Mapping[str, tuple[dict[str, Any], int]]
 
     def training(name: str) -> Training:
         if name in finished:
-            return _finished(finished[name], planned.get(name))
+            return _finished(finished[name])
         return _unfinished(home / "trials", name, planned.get(name), found, now_s)
 
     with ThreadPoolExecutor(AT_ONCE) as pool:
@@ -231,39 +229,26 @@ def _by_trial(entries: Mapping[str, fs.FileInfo]) -> dict[str, dict[str, fs.File
     return found
 
 
-def _finished(row: Mapping[str, Any], planned: tuple[dict[str, Any], int] | None) -> Training:
-    identity = dict(planned[0]) if planned else _described(row["config"])
-    identity |= {name: row[name] for name in ("trial_id", "method", "train_seed")}
+def _finished(row: Mapping[str, Any]) -> Training:
     last = {"epoch": int(row["epochs"])} | {
         name: row[name] for name in ("episode_return", "response_mean_s") if pd.notna(row[name])
     }
     epochs, published = int(row["epochs"]), row["published_s"]
     updated = None if pd.isna(published) else float(published)
-    return Training(str(row["name"]), identity, "finished", epochs, last, (), updated, None)
-
-
-def _described(config: Any) -> dict[str, Any]:
-    """Identity columns of a training outside the plan, from its config."""
-    try:
-        trained = TrialConfig.model_validate_json(config)
-        return Trial(trained, trained).identity
-    except ValueError:
-        return {}
+    return Training(str(row["name"]), str(row["scheduler"]), "finished", epochs, last, (), updated, None)
 
 
 def _unfinished(
     trials: Location,
     name: str,
-    planned: tuple[dict[str, Any], int] | None,
+    epochs: int | None,
     found: Mapping[str, Mapping[str, fs.FileInfo]],
     now_s: float,
 ) -> Training:
-    match = _NAME.fullmatch(name)
-    identity: dict[str, Any] = match.groupdict() | {"train_seed": int(match["train_seed"])} if match else {}
-    identity, epochs = planned or (identity, None)
+    scheduler = name.rpartition("-")[2]
     files = found.get(name, {})
     if not files:
-        return Training(name, identity, "waiting", epochs, {}, (), None, None)
+        return Training(name, scheduler, "waiting", epochs, {}, (), None, None)
     run = max(path.partition("/")[0] for path in files)
     logs = tuple(trials / path for path in sorted(files) if path.endswith("/result.json") and files[path].size)
     error = _error(trials / f"{run}/{name}/error.txt") if f"{run}/{name}/error.txt" in files else None
@@ -272,13 +257,13 @@ def _unfinished(
     updated = max(times, default=None)
     last = _last_row(logs[-1]) if logs else {}
     if epochs is not None and last.get("epoch", 0) >= epochs:
-        return Training(name, identity, "finished", epochs, last, logs, updated, None)
+        return Training(name, scheduler, "finished", epochs, last, logs, updated, None)
     quiet = updated is None or now_s - updated > QUIET_S
     state: State = "stopped" if quiet else "running"
     if error is not None and (quiet or max(map(int, _FAILURE.findall(error)), default=0) > MAX_RESTARTS):
         state = "failed"
     said = error.strip().splitlines() if error else []
-    return Training(name, identity, state, epochs, last, logs, updated, said[-1] if said else None)
+    return Training(name, scheduler, state, epochs, last, logs, updated, said[-1] if said else None)
 
 
 def _error(path: Location) -> str | None:

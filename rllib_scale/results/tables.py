@@ -100,16 +100,9 @@ def read_manifest(folder: Location | Path) -> dict[str, Any] | None:
     return dict(manifest)
 
 
-class _Columns(BaseModel):
-    trial_id: str
-    method: str
-    train_seed: int
-
-
 class _Training(BaseModel):
     name: str
     epochs: int
-    columns: _Columns
 
 
 class _Evaluation(BaseModel):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rllib_scale.config import DecisionMode, MaskMode, ObservationConfig
+from rllib_scale.config.schedulers import ALL_RULES as SPECS
 from rllib_scale.config.schedulers import (
     PolicySpec,
     RuleSpec,
@@ -187,4 +188,6 @@ def make_scheduler(
     except TypeError as error:
         raise UserError(f"scheduler {name!r}: cannot be made ({error})") from None
     made.name = spec.label
+    if isinstance(spec, RuleSpec):
+        made.sees = SPECS[spec.name].sees
     return made

@@ -13,10 +13,8 @@ from rllib_scale.config.sweep import SweepConfig
 from rllib_scale.errors import UserError, extra
 from rllib_scale.policies.description import check_trusted, trained_in
 from rllib_scale.policies.make import make_policy
-from rllib_scale.sweeps.planning import distinct_of
+from rllib_scale.sweeps.planning import GIVEN, distinct_of
 from rllib_scale.workloads.generators import check_source
-
-KEY = "evaluation.heuristics"
 
 
 def check_plan(plan: Plan, trust: bool = False) -> None:
@@ -63,11 +61,11 @@ def check_schedulers(units: Iterable[EvaluationUnit], trust: bool = False) -> No
     for unit in distinct_of(units):
         try:
             if isinstance(unit.spec, PluginSpec):
-                make_policy(unit.spec, unit.env, unit.decision, trust, KEY).problem(unit.env)
+                make_policy(unit.spec, unit.env, unit.decision, trust, GIVEN).problem(unit.env)
             if isinstance(unit.spec, PolicySpec):
-                check_trusted(trained_in(unit.spec.folder(KEY)), unit.spec.label, trust)
+                check_trusted(trained_in(unit.spec.folder(GIVEN)), unit.spec.label, trust)
         except UserError as error:
-            raise UserError(f"{KEY}, scenario {unit.scenario}: {error}") from None
+            raise UserError(f"{GIVEN}, scenario {unit.scenario}: {error}") from None
 
 
 def _check_trainings(trials: Iterable[Trial]) -> None:

@@ -15,8 +15,7 @@ from ray.exceptions import OutOfMemoryError, RayError, RayTaskError
 from rllib_scale.config.plan import EvaluationUnit
 from rllib_scale.config.schedulers import PluginSpec, PolicySpec
 from rllib_scale.errors import UserError, counted
-from rllib_scale.evaluation.units import evaluate_unit, observability_of
-from rllib_scale.results.columns import OBSERVABILITY
+from rllib_scale.evaluation.units import evaluate_unit
 from rllib_scale.results.status import MAX_RESTARTS
 from rllib_scale.sweeps.planning import distinct_of
 from rllib_scale.sweeps.sweep import Sweep
@@ -131,21 +130,21 @@ class Evaluations:
         task = self._task.options(num_cpus=1 if beside is None else 0)
         while self.waiting and len(self._running) < (MAX_SUBMITTED if beside is None else beside):
             unit = self.waiting.popleft()
-            trusts = self.sweep.trial(unit.scheduler).config.encoder if unit.learned else self.trust
+            trusts = self.sweep.trial(unit.name).config.encoder if unit.learned else self.trust
             self._running[task.remote(unit, self._files(unit), trusts)] = unit
 
     def _files(self, unit: EvaluationUnit) -> Any:
         """The files of a unit's policy in Ray's object store, put there once for its units; None for a rule."""
         if not unit.learned and unit.policy is None:
             return None
-        if self._policy[0] != unit.scheduler:
-            self._policy = unit.scheduler, ray.put(self._read(unit))
+        if self._policy[0] != unit.name:
+            self._policy = unit.name, ray.put(self._read(unit))
         return self._policy[1]
 
     def _read(self, unit: EvaluationUnit) -> dict[str, bytes]:
         """The files of a unit's policy."""
         if unit.learned:
-            return self.sweep.policy_files(unit.scheduler)
+            return self.sweep.policy_files(unit.name)
         from rllib_scale.policies.policy import policy_files
 
         assert unit.policy is not None
@@ -165,17 +164,14 @@ class Evaluations:
             except RayError as error:
                 self.failed.append(f"evaluation of {_name(unit)}, scenario {unit.scenario}: {_reason(error)}")
                 continue
-            sees = {
-                OBSERVABILITY: observability_of(unit, self.sweep.trial(unit.scheduler).config if unit.learned else None)
-            }
-            self.sweep.add_rows(unit, [sees | row for row in result.episodes], result.features)
+            self.sweep.add_rows(unit, result.episodes, result.features)
             self.finished += 1
         self.sweep.save()
 
 
 def _name(unit: EvaluationUnit) -> str:
     """The training or the scheduler that a unit evaluates."""
-    return unit.scheduler if unit.learned else str(unit.identity["method"])
+    return unit.name if unit.spec is None else unit.spec.label
 
 
 def _reason(error: RayError) -> str:

@@ -10,6 +10,8 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from rllib_scale.config.identity import settings_in
+from rllib_scale.config.pinned import by_name
 from rllib_scale.config.plan import Trial
 
 Curve = Sequence[Mapping[str, Any]]
@@ -17,9 +19,15 @@ SETTINGS, MEMBER = "settings", "member"
 """Keys of a row of a curve: the settings that change, by config path, and the name of the member."""
 
 
-def settings_after(trial: Trial, curve: Curve) -> dict[str, Any]:
-    """The settings of a training from the grid and the search, as they were in the last epoch of its curve."""
-    return trial.values | (curve[-1].get(SETTINGS, {}) if curve else {})
+def logged(trial: Trial) -> dict[str, Any]:
+    """What Tune's logs and trackers hold of a training: its method, and its settings that differ from the defaults."""
+    content = trial.config.model_dump(mode="json", exclude_defaults=True)
+    return {"method": trial.config.method} | settings_in(by_name(content))
+
+
+def settings_at_end(curve: Curve) -> dict[str, Any]:
+    """What a scheduler or a search changed of the settings of a training, as it was in the last epoch of its curve."""
+    return dict(curve[-1].get(SETTINGS, {})) if curve else {}
 
 
 def history(curve: Curve, name: str) -> list[dict[str, Any]]:

@@ -10,9 +10,9 @@ from typing import Any
 
 from rllib_scale.config import EnvConfig, MaskMode, TrialConfig, TrialResources, digest, family
 from rllib_scale.config.base import Model, merged
-from rllib_scale.config.identity import asked_of, changes_of, content_id, in_words, protocol_of
+from rllib_scale.config.identity import content_id, described, in_words, protocol_of
 from rllib_scale.config.pinned import without_places
-from rllib_scale.config.plan import Asked, EvaluationUnit, Plan, Problem, Trial, rule_identity
+from rllib_scale.config.plan import EvaluationUnit, Plan, Problem, Row, Trial
 from rllib_scale.config.rounds import in_own_rounds, without_paper_mode
 from rllib_scale.config.schedulers import ALL_RULES, PolicySpec, RuleSpec, check_planned, check_service, parse_scheduler
 from rllib_scale.config.search import check_acts, integers_of, points
@@ -20,8 +20,11 @@ from rllib_scale.config.sweep import TRAIN_SCENARIO, TRIAL_SECTIONS, Overrides, 
 from rllib_scale.config.trial import Sections
 from rllib_scale.config.yaml_files import build_model
 from rllib_scale.errors import UserError
-from rllib_scale.policies.description import as_played, trained_in
+from rllib_scale.policies.description import as_played, scheduler_row, trained_in
 from rllib_scale.workloads.family import fixed_problems, fixed_seed
+
+GIVEN = "evaluation.heuristics"
+"""Config key of rules and given policies."""
 
 
 def make_plan(sweep: SweepConfig, source: str) -> Plan:
@@ -39,11 +42,15 @@ def make_plan(sweep: SweepConfig, source: str) -> Plan:
     planned = grid.trials()
     check_acts(sweep.search, [trial.config for trial, _ in planned])
     problems = _Problems(sweep)
+    schedulers = _given(sweep)
     units: dict[str, EvaluationUnit] = {}
-    for unit in itertools.chain(_rule_units(sweep, grid.problems(), problems), _policy_units(sweep, planned, problems)):
+    for unit in itertools.chain(
+        _rule_units(sweep, schedulers, grid.problems(), problems), _policy_units(sweep, planned, problems)
+    ):
         units.setdefault(unit.key, unit)
-    _check_played(units.values(), {trial.name: trial.config for trial, _ in planned})
-    return Plan(sweep, tuple(trial for trial, _ in planned), tuple(units.values()))
+    _check_played(units.values())
+    dimensions = {"schedulers": [*schedulers.values()], **problems.rows()}
+    return Plan(sweep, tuple(trial for trial, _ in planned), tuple(units.values()), dimensions)
 
 
 @dataclass(frozen=True)
@@ -72,16 +79,14 @@ class _Grid:
         Raises:
             UserError: see `make_plan`.
         """
-        sweep, varied = self.sweep, (*self.sweep.varied, *(self.sweep.search.space if self.sweep.search else ()))
+        sweep = self.sweep
         found: dict[str, tuple[Trial, _Own]] = {}
         grid = list(self._points())
         of_points: list[set[str]] = [set() for _ in grid]  # trainings of all methods and seeds at each point
         for method in sweep.methods:
-            base = self._base(method)
             for (at, point), (drawn, population), seed in itertools.product(enumerate(grid), self._drawn, sweep.seeds):
                 config = self._trial(method, seed, (*point, *drawn.items()), population)
-                base = base or config
-                trial = Trial(config, base, varied)
+                trial = Trial(config)
                 of_points[at].add(trial.planned_id)
                 found.setdefault(trial.planned_id, (trial, self._own((*point, *drawn.items()))))
         self._refuse_equal(grid, of_points)
@@ -118,16 +123,6 @@ class _Grid:
             content = sweep.model_dump(mode="json", exclude_defaults=True, include=kept)
             population = digest(without_places(content))
         return [(point, population) for point in points(search, Sections)]
-
-    def _base(self, method: str) -> TrialConfig | None:
-        """The training of a method without the grid; None if it needs a setting that the grid gives.
-
-        Then the first point of the grid stands in its place: labels tell trainings apart whatever they are relative to.
-        """
-        try:
-            return self._trial(method, self.sweep.seeds[0], ())
-        except UserError:
-            return None
 
     def _trial(self, method: str, seed: int, settings: Overrides, population: str = "") -> TrialConfig:
         changed = {"env": self._own(settings).env}
@@ -171,13 +166,25 @@ class _Grid:
 
 
 class _Problems:
-    """The problems of a sweep's evaluations, each made once for all schedulers."""
+    """The problems of a sweep's evaluations and how they are asked, each made once for all schedulers."""
 
     def __init__(self, sweep: SweepConfig) -> None:
         self.sweep = sweep
         self._known: dict[tuple[str, int], list[Problem]] = {}
-        self._scenarios: dict[tuple[str, int, MaskMode], EnvConfig] = {}
-        self._asked: dict[Any, Asked] = {}
+        self._protocols: dict[Any, str] = {}
+        self._asked: dict[str, EnvConfig] = {}
+
+    def rows(self) -> dict[str, list[Row]]:
+        """The rows of `problems`, one for each origin, and of `protocols`."""
+        every = itertools.chain.from_iterable(self._known.values())
+        origins = {(problem.id, problem.scenario, problem.number): problem for problem in every}
+        return {
+            "problems": [problem.row for problem in origins.values()],
+            "protocols": [
+                {"protocol": protocol, **described(protocol_of(env, defaults=True))}
+                for protocol, env in self._asked.items()
+            ],
+        }
 
     def of(self, own: _Own) -> Iterator[Problem]:
         """The problems on which a training and the rules that are compared with it are evaluated."""
@@ -190,34 +197,23 @@ class _Problems:
                 self._known[key] = list(self._of_family(label) if of_family else self._scaled(given))
             yield from self._known[key]
 
-    def asked(self, problem: Problem, trial: TrialConfig | None = None) -> Asked:
-        """How a rule, or the policy of a training, is asked in a problem."""
+    def protocol(self, problem: Problem, trial: TrialConfig | None = None) -> str:
+        """Id of how a rule, or the policy of a training, is asked in a problem."""
         own = None if trial is None or trial.dispatches else trial.env
         key = (id(problem), own and (own.decision, own.episode.mask, own.observation))
-        if key not in self._asked:
+        if key not in self._protocols:
             env = problem.env
             if own is not None and trial is not None:
                 env = in_own_rounds(trial.name, own, env).model_copy(update={"observation": own.observation})
-            reference = problem.env if problem.of_family else self._scenario(problem)
-            self._asked[key] = Asked(content_id(protocol_of(env)), asked_of(env, reference))
-        return self._asked[key]
-
-    def _scenario(self, problem: Problem) -> EnvConfig:
-        """The scenario at the number of servers of a problem."""
-        key = (problem.scenario, problem.env.cluster.num_servers, problem.env.episode.mask)
-        if key not in self._scenarios:
-            try:
-                env = self.sweep.problem(key[0]).at_scale(key[1])
-            except ValueError:  # its own servers cannot be so few: those of the problem are others
-                env = self.sweep.problem(key[0])
-            self._scenarios[key] = env.with_mask(key[2]).with_part("test")
-        return self._scenarios[key]
+            self._protocols[key] = content_id(protocol_of(env))
+            self._asked.setdefault(self._protocols[key], env)
+        return self._protocols[key]
 
     def _of_family(self, label: str) -> Iterator[Problem]:
         evaluation, (kind, revealed) = self.sweep.evaluation, family.SCENARIOS[label]
         for number, env in enumerate(fixed_problems(kind, revealed)[: evaluation.family_problems]):
             for mask in self._masks(env):
-                yield Problem(label, env.with_mask(mask), "", fixed_seed(kind, number, evaluation.seed))
+                yield Problem(label, env.with_mask(mask), kind, number, fixed_seed(kind, number, evaluation.seed))
 
     def _scaled(self, own: _Own) -> Iterator[Problem]:
         evaluation = self.sweep.evaluation
@@ -227,15 +223,14 @@ class _Problems:
             except ValueError as error:
                 raise UserError(f"evaluation.scales {servers}: scenario {own.scenario}: {error}") from None
             # A trial's problem draws from training sessions, an evaluation from test sessions.
-            problem = Problem(own.scenario, at_scale.with_mask(mask).with_part("test"))
-            yield Problem(own.scenario, problem.env, changes_of(problem.env, self._scenario(problem)))
+            yield Problem(own.scenario, at_scale.with_mask(mask).with_part("test"))
 
     def _masks(self, env: EnvConfig) -> tuple[MaskMode, ...]:
         return self.sweep.evaluation.masks or (env.episode.mask,)
 
 
-def _check_played(units: Iterable[EvaluationUnit], trained: Mapping[str, TrialConfig]) -> None:
-    """Refuse evaluations of rules, policies and methods that cannot play their problem, from their specs alone.
+def _check_played(units: Iterable[EvaluationUnit]) -> None:
+    """Refuse evaluations of rules and given policies that cannot play their problem, from their specs alone.
 
     What user code does shows when it plays: see `rllib_scale.sweeps.evaluations.Evaluations.rehearse`.
 
@@ -244,41 +239,52 @@ def _check_played(units: Iterable[EvaluationUnit], trained: Mapping[str, TrialCo
     """
     policies: dict[str, TrialConfig] = {}
     for unit in distinct_of(units):
-        method, spec = str(unit.identity["method"]), unit.spec
-        if spec is None:
-            if trained[unit.scheduler].dispatches and unit.env.costs_time:
-                raise UserError(f"evaluation.scenarios {unit.scenario}: {without_paper_mode(method)}")
-            continue
+        spec = unit.spec
+        assert spec is not None
         try:
             check_service(spec, unit.env)
             if isinstance(spec, RuleSpec) and ALL_RULES[spec.name].plans:
-                check_planned(method, unit.env)
+                check_planned(spec.label, unit.env)
             if isinstance(spec, PolicySpec):
-                if unit.scheduler not in policies:
-                    policies[unit.scheduler] = trained_in(spec.folder("evaluation.heuristics"))
-                as_played(method, policies[unit.scheduler], unit.env)
+                if unit.name not in policies:
+                    policies[unit.name] = trained_in(spec.folder(GIVEN))
+                as_played(spec.label, policies[unit.name], unit.env)
         except UserError as error:
-            raise UserError(f"evaluation.heuristics, scenario {unit.scenario}: {error}") from None
+            raise UserError(f"{GIVEN}, scenario {unit.scenario}: {error}") from None
 
 
 def distinct_of(units: Iterable[EvaluationUnit]) -> list[EvaluationUnit]:
-    """One evaluation of each scheduler or method on each problem; of a family the first problem stands for all."""
+    """One evaluation of each rule and given policy on each problem; of a family the first problem stands for all."""
     found: dict[Any, EvaluationUnit] = {}
     for unit in units:
         problem = (unit.scenario, unit.env.episode.mask) if unit.problem.of_family else id(unit.problem)
-        found.setdefault((unit.identity["method"], unit.learned, problem, unit.decision), unit)
+        if not unit.learned:
+            found.setdefault((unit.name, problem, unit.decision), unit)
     return list(found.values())
 
 
-def _rule_units(sweep: SweepConfig, owns: Iterable[_Own], problems: _Problems) -> Iterator[EvaluationUnit]:
+def _given(sweep: SweepConfig) -> dict[str, Row]:
+    """The rows of `schedulers` of rules and given policies, by their text.
+
+    Raises:
+        UserError: see `scheduler_row`.
+    """
+    try:
+        return {text: scheduler_row(parse_scheduler(text), GIVEN) for text in sweep.evaluation.heuristics}
+    except UserError as error:
+        raise UserError(f"{GIVEN}: {error}") from None
+
+
+def _rule_units(
+    sweep: SweepConfig, schedulers: Mapping[str, Row], owns: Iterable[_Own], problems: _Problems
+) -> Iterator[EvaluationUnit]:
     """Evaluations of rules and given policies, on the problems of all points."""
     evaluation = sweep.evaluation
     distinct = {id(problem): problem for own in owns for problem in problems.of(own)}
-    for scheduler in evaluation.heuristics:
-        identity = rule_identity(parse_scheduler(scheduler))
+    for text, row in schedulers.items():
         for problem in distinct.values():
-            seed, asked = problem.seed_in(evaluation), problems.asked(problem)
-            yield EvaluationUnit(scheduler, identity, problem, asked, "argmax", seed, evaluation.episodes)
+            how: Any = (problem, problems.protocol(problem), "argmax", problem.seed_in(evaluation), evaluation.episodes)
+            yield EvaluationUnit(text, row["scheduler"], False, *how)
 
 
 def _policy_units(
@@ -296,12 +302,13 @@ def _policy_units(
                     f"evaluation.scenarios {problem.scenario}: has service {played}, and method {trial.config.method} "
                     f"is trained on {own.scenario}, with service {trained}; valid: scenarios of the same service"
                 )
-            asked = problems.asked(problem, trial.config)
+            if config.dispatches and problem.env.costs_time:
+                raise UserError(f"evaluation.scenarios {problem.scenario}: {without_paper_mode(config.method)}")
+            protocol = problems.protocol(problem, trial.config)
             if not config.any_scale and (problem.of_family or problem.env.cluster.num_rows != env.cluster.num_rows):
                 continue  # the network is fixed to the number of servers of its training
             features = evaluation.features and not config.dispatches and not problem.of_family
             seed = problem.seed_in(evaluation)
             for decision in decisions:
-                yield EvaluationUnit(
-                    trial.name, trial.identity, problem, asked, decision, seed, evaluation.episodes, features
-                )
+                how: Any = (problem, protocol, decision, seed, evaluation.episodes, features)
+                yield EvaluationUnit(trial.name, trial.planned_id, True, *how)

@@ -19,7 +19,7 @@ from ray.tune.search.optuna import OptunaSearch
 from rllib_scale.config.plan import Trial
 from rllib_scale.config.search import Distribution, SearchConfig, integers_of
 from rllib_scale.config.trial import Sections
-from rllib_scale.sweeps.history import SETTINGS, Curve
+from rllib_scale.sweeps.history import SETTINGS, Curve, logged
 
 
 class Suggestions(Searcher):
@@ -74,7 +74,7 @@ class Suggestions(Searcher):
             found = self._study.suggest(trial.name)
             self._points[trial.name] = {path: values.nearest(found[path]) for path, values in self._space.items()}
         point = self._points[trial.name]
-        return {"trial": trial.name, "settings": trial.identity | trial.settings | point, **point}
+        return {"trial": trial.name, "settings": logged(trial) | point, **point}
 
     def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
         """Optuna learns from trainings that have ended."""

@@ -7,28 +7,29 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pandas as pd
 import pyarrow.compute as pc
 
 from rllib_scale.config import TrialConfig, digest
 from rllib_scale.config.identity import Settings, settings_in
-from rllib_scale.config.pinned import without_places
-from rllib_scale.config.plan import EvaluationUnit, Plan, Trial
+from rllib_scale.config.pinned import shown, without_places
+from rllib_scale.config.plan import EvaluationUnit, Plan, Trial, telling, training_row
 from rllib_scale.config.search import SearchConfig
 from rllib_scale.config.sweep import TRIAL_SECTIONS, SweepConfig
 from rllib_scale.config.yaml_files import build_model
 from rllib_scale.errors import UserError, counted
 from rllib_scale.results import dataset
-from rllib_scale.results.columns import TRAINING_COLUMNS
 from rllib_scale.results.status import POLICY_FILES, finished_trainings, published_policy
 from rllib_scale.results.storage import AT_ONCE, Location
 from rllib_scale.results.tables import open_folder, read_manifest
 from rllib_scale.results.trust import is_own
 from rllib_scale.sweeps.checkpoints import Checkpoint, reading
-from rllib_scale.sweeps.history import SETTINGS, history, measured, settings_after
+from rllib_scale.sweeps.history import SETTINGS, history, measured, settings_at_end
 
 SHOWN_TIES = 4
 """Settings with the same score that `Sweep.best` names; it counts the others."""
@@ -39,8 +40,7 @@ class Finished(NamedTuple):
 
     epochs: int
     stopped: bool
-    trial_id: str
-    config: str
+    scheduler: str
 
 
 class Sweep:
@@ -72,6 +72,7 @@ class Sweep:
         self._stopped: dict[str, int] = {}
         self._evaluated: set[str] = set()
         self._measured: set[str] = set()
+        self._described: set[str] = set()  # schedulers whose row is there
 
     @property
     def trials(self) -> tuple[Trial, ...]:
@@ -94,12 +95,32 @@ class Sweep:
         if manifest is not None and manifest["sweep"] == self.config.name:
             self._refuse_other_settings(manifest["config"])
         created = open_folder(self.home, self.config.name, content, digest(content), self.plan.to_json())
+        self._write_dimensions()
         for name, row in finished_trainings(self.home).items():
-            known = (int(row["epochs"]), bool(row["stopped"]), str(row["trial_id"]), str(row["config"]))
-            self._finished[name] = Finished(*known)
+            self._finished[name] = Finished(int(row["epochs"]), bool(row["stopped"]), str(row["scheduler"]))
         self._evaluated = dataset.units(self.home)
         self._measured = dataset.units(self.home, "features")
         return is_own(str(self.home), created)
+
+    def _write_dimensions(self) -> None:
+        """Write the planned rows of dimensions that are not there, before any row that names them.
+
+        What a member of a population is trained with, and what Optuna suggests, is known at the end of the training.
+        """
+        for table, rows in self.plan.dimensions.items():
+            there, key = dataset.keys(self.home, table), dataset.TABLES[table].key
+            new = [row for row in rows if tuple(row[name] for name in key) not in there]
+            if table == "schedulers":
+                self._described = {scheduler for (scheduler,) in there}
+                new += self._undescribed({t.planned_id: t.config for t in self.trials if not t.config.population})
+            if new:
+                self.rows.write(table, pd.DataFrame(new))
+
+    def _undescribed(self, trainings: Mapping[str, TrialConfig]) -> list[dict[str, Any]]:
+        """Rows of `schedulers` of those of some trainings, by their ids, that had none; they are to be written next."""
+        rows = [training_row(name, trainings[name]) for name in trainings if name not in self._described]
+        self._described |= trainings.keys()
+        return rows
 
     def is_complete(self) -> bool:
         """Whether all trainings and evaluations are finished."""
@@ -159,10 +180,10 @@ class Sweep:
 
     @cached_property
     def _curves(self) -> dict[str, list[dict[str, Any]]]:
-        columns = ["trial_id", "epoch", "env_steps", *self.search.metrics]
+        columns = ["scheduler", "epoch", "env_steps", *self.search.metrics]
         frame = dataset.read(self.home, "training", columns).sort_values("epoch")
-        rows = {str(trial_id): dataset.records(own) for trial_id, own in frame.groupby("trial_id")}
-        curves = {name: rows.get(finished.trial_id, []) for name, finished in self._finished.items()}
+        rows = {str(scheduler): dataset.records(own) for scheduler, own in frame.groupby("scheduler")}
+        curves = {name: rows.get(finished.scheduler, []) for name, finished in self._finished.items()}
         for change in dataset.records(dataset.read(self.home, "history").sort_values("epoch")):
             if curve := curves.get(change["trial"]):
                 curve[-1].setdefault(SETTINGS, {})[change["setting"]] = json.loads(change["value"])
@@ -197,10 +218,12 @@ class Sweep:
             files = {name: (folder / "policy" / name).read_bytes() for name in POLICY_FILES}
             curve = json.loads((folder / "curve.json").read_text(encoding="utf-8"))
         self._write_policy(trial.name, files)
-        shared = self._training_columns(_ended(trial, files))
+        ended = _ended(trial, files)
+        scheduler = ended.trial_id
+        self.rows.add("schedulers", self._undescribed({scheduler: ended}))
         self.rows.add("history", history(curve, trial.name))
-        self.rows.add("training", [row | shared for row in measured(curve)])
-        self._add_training(trial, files, curve[-1])
+        self.rows.add("training", [row | {"scheduler": scheduler} for row in measured(curve)])
+        self._add_training(trial.name, ended, files, curve[-1])
         if self.config.search is not None:
             self._curves[trial.name] = curve
         self.save()
@@ -223,51 +246,43 @@ class Sweep:
                 and found[trial.name]["epochs"] >= trial.config.stop_epochs
             ]
             if wanted:
-                self._take(home, {str(found[trial.name]["trial_id"]): trial for trial in wanted})
+                self._take(home, {trial.name: trial for trial in wanted})
         return len(self._finished) - before
 
     def _take(self, home: Location, taken: Mapping[str, Trial]) -> None:
-        """Copy policies and curves. `taken`: trial_id -> trial."""
+        """Copy policies and curves. `taken`: name -> trial."""
 
-        def copy(trial: Trial) -> dict[str, bytes]:
-            files = published_policy(home, trial.name)
-            self._write_policy(trial.name, files)
+        def copy(name: str) -> dict[str, bytes]:
+            files = published_policy(home, name)
+            self._write_policy(name, files)
             return files
 
         with ThreadPoolExecutor(AT_ONCE) as pool:
-            files = dict(zip(taken, pool.map(copy, taken.values()), strict=True))
-        curves = dataset.read(home, "training", rows=pc.field("trial_id").isin([*taken]))
-        shared = {trial_id: self._training_columns(_ended(trial, files[trial_id])) for trial_id, trial in taken.items()}
-        for name in next(iter(shared.values())):
-            curves[name] = curves["trial_id"].map({trial_id: own[name] for trial_id, own in shared.items()})
-        changes = dataset.read(home, "history", rows=pc.field("trial").isin([trial.name for trial in taken.values()]))
-        for table, rows in (("history", changes), ("training", curves)):
+            files = dict(zip(taken, pool.map(copy, taken), strict=True))
+        ended = {name: _ended(trial, files[name]) for name, trial in taken.items()}
+        ids = {name: config.trial_id for name, config in ended.items()}
+        described = pd.DataFrame(self._undescribed({ids[name]: config for name, config in ended.items()}))
+        changes = dataset.read(home, "history", rows=pc.field("trial").isin([*taken]))
+        curves = dataset.read(home, "training", rows=pc.field("scheduler").isin([*ids.values()]))
+        for table, rows in (("schedulers", described), ("history", changes), ("training", curves)):
             if len(rows):
                 self.rows.write(table, rows)
-        last = {str(row["trial_id"]): row for row in dataset.records(curves.sort_values("epoch"))}
-        for trial_id, trial in taken.items():
-            self._add_training(trial, files[trial_id], last.get(trial_id, {}))
+        last = {row["scheduler"]: row for row in dataset.records(curves.sort_values("epoch"))}
+        for name, config in ended.items():
+            self._add_training(name, config, files[name], last.get(ids[name], {}))
         self.close()
 
     def _write_policy(self, name: str, files: Mapping[str, bytes]) -> None:
         for file in POLICY_FILES:
             (self.home / "policies" / name / file).write(files[file])
 
-    def _training_columns(self, trained: Trial) -> dict[str, Any]:
-        own = {name: value for name, value in trained.identity.items() if name in TRAINING_COLUMNS}
-        own.pop("env_steps", None)  # of the epoch
-        return own | {"sweep": self.config.name}
-
-    def _add_training(self, trial: Trial, files: Mapping[str, bytes], last: Mapping[str, Any]) -> None:
+    def _add_training(self, name: str, ended: TrialConfig, files: Mapping[str, bytes], last: Mapping[str, Any]) -> None:
         """Add the row that says that a training is finished; its policy is written and its curve is added."""
-        ended, description = _ended(trial, files), json.loads(files["policy.json"])
-        known = (int(description["epochs"]), trial.name in self._stopped, ended.final.trial_id)
-        finished = Finished(*known, json.dumps(description["trial"]))
-        row = {"name": trial.name, "method": trial.config.method, "train_seed": trial.config.seed}
-        row |= finished._asdict() | {name: last.get(name) for name in ("episode_return", "response_mean_s")}
-        row |= {"policy_bytes": sum(map(len, files.values())), "published_s": time.time()}
-        self.rows.add("trainings", [row])
-        self._finished[trial.name] = finished
+        finished = Finished(ended.stop_epochs, name in self._stopped, ended.trial_id)
+        row = {"name": name, **finished._asdict(), "published_s": time.time()}
+        row |= {column: last.get(column) for column in ("env_steps", "episode_return", "response_mean_s")}
+        self.rows.add("trainings", [row | {"policy_bytes": sum(map(len, files.values()))}])
+        self._finished[name] = finished
 
     # ------------------------------------------------------------------ search
 
@@ -282,26 +297,27 @@ class Sweep:
         if self.config.search is None or any(problem != problems[0] for problem in problems):
             return None
         of_settings: dict[str, list[Trial]] = {}
-        for trial in self.trials:
-            settings = settings_after(trial, self.curve(trial)).items()
-            shown = ", ".join([trial.config.method, *(f"{path}={value}" for path, value in settings)])
-            finished, whole = self._finished.get(trial.name), of_settings.setdefault(shown, [])
+        at_end = [settings_at_end(self.curve(trial)) for trial in self.trials]
+        differing = telling([trial.config for trial in self.trials], at_end)
+        for trial, settings in zip(self.trials, differing, strict=True):
+            said = ", ".join([trial.config.method, *(f"{path}={shown(value)}" for path, value in settings.items())])
+            finished, whole = self._finished.get(trial.name), of_settings.setdefault(said, [])
             whole += [trial] * (finished is None or not finished.stopped)
-        scores = {shown: self._mean_scores(whole) for shown, whole in of_settings.items()}
+        scores = {said: self._mean_scores(whole) for said, whole in of_settings.items()}
         best = self.search.best(scores)
         if not best or len(scores) == 1:
             return None
 
-        def score(shown: str) -> str:
+        def score(said: str) -> str:
             return ", ".join(
-                f"{name} {value:.4g}" for name, value in zip(self.search.metrics, scores[shown], strict=True)
+                f"{name} {value:.4g}" for name, value in zip(self.search.metrics, scores[said], strict=True)
             )
 
         more = [f"{len(best) - SHOWN_TIES} more"] if len(best) > SHOWN_TIES else []
-        seeds = max(len(of_settings[shown]) for shown in best)
+        seeds = max(len(of_settings[said]) for said in best)
         mean = f"mean of {seeds} seeds" if seeds > 1 else "one seed"
         if len(self.search.metrics) > 1:
-            found = "; ".join([*(f"{shown}: {score(shown)}" for shown in best[:SHOWN_TIES]), *more])
+            found = "; ".join([*(f"{said}: {score(said)}" for said in best[:SHOWN_TIES]), *more])
             return f"best in training, {counted(len(best), 'setting')} that no other beats in all: {found} ({mean})"
         tie = f", a tie of {len(best)} settings" if len(best) > 1 else ""
         return f"best in training{tie}: {'; '.join([*best[:SHOWN_TIES], *more])}: {score(best[0])} ({mean})"
@@ -317,10 +333,7 @@ class Sweep:
 
     def units_of(self, name: str) -> list[EvaluationUnit]:
         """The evaluations of the policy of a finished training."""
-        finished, trial = self._finished[name], self._of_name[name]
-        if finished.trial_id != trial.config.trial_id:
-            trial = trial.as_trained(TrialConfig.model_validate_json(finished.config), finished.epochs)
-        return self.plan.units_of(trial)
+        return self.plan.units_of(replace(self._of_name[name], trained=self._finished[name].scheduler))
 
     def is_evaluated(self, unit: EvaluationUnit) -> bool:
         """Whether the rows of a unit, and its feature statistics if planned, are there."""
@@ -330,7 +343,7 @@ class Sweep:
         self, unit: EvaluationUnit, episodes: Sequence[dict[str, Any]], features: dict[str, Any] | None
     ) -> None:
         """Add the rows of a finished unit, one for each episode, and that of its feature statistics."""
-        shared = {"sweep": self.config.name, "unit": unit.key} | unit.columns
+        shared = {"unit": unit.key} | unit.columns
         if features is not None:
             self.rows.add("features", [shared | features])
             self._measured.add(unit.key)
@@ -338,8 +351,8 @@ class Sweep:
         self._evaluated.add(unit.key)
 
 
-def _ended(trial: Trial, files: Mapping[str, bytes]) -> Trial:
-    """A trial as its published policy says that it was trained."""
+def _ended(trial: Trial, files: Mapping[str, bytes]) -> TrialConfig:
+    """The settings of a trial as its published policy says that it was trained."""
     description = json.loads(files["policy.json"])
     return trial.as_trained(TrialConfig.model_validate(description["trial"]), int(description["epochs"]))
 

@@ -20,7 +20,7 @@ from rllib_scale.results.storage import Location, is_uri
 from rllib_scale.results.tables import check_there
 from rllib_scale.sweeps.checkpoints import Checkpoint, check_formats, newest_checkpoints
 from rllib_scale.sweeps.evaluations import Evaluations
-from rllib_scale.sweeps.history import settings_after
+from rllib_scale.sweeps.history import logged, settings_at_end
 from rllib_scale.sweeps.sweep import Sweep
 
 SYNC_S = 15
@@ -138,7 +138,7 @@ def _fit(
     keep_trackers_unloaded()
     run = f"run-{1 + sum(name.startswith('run-') for name in sweep.tune_folder.folders()):03d}"
     targets = {trial.name: sweep.target_epochs(trial) for trial in pending}
-    settings = {trial.name: trial.identity | trial.settings for trial in pending}  # for Tune's logs
+    settings = {trial.name: logged(trial) for trial in pending}
     stop = StopAll(sweep.home)
     progress = TuneProgress(targets, sweep.say, waiting(resources, most))
     curves = Curves(sweep, resumed)
@@ -209,9 +209,13 @@ def _changing(search: SearchConfig, pending: Sequence[Trial], curves: Curves) ->
 
     if search.scheduler != "pbt":
         return {}
-    settings = {trial.name: settings_after(trial, curves.get(trial.name, ())) for trial in pending}
+    first = {
+        trial.name: {path: trial.config.setting(path) for path in search.space}
+        | settings_at_end(curves.get(trial.name, ()))
+        for trial in pending
+    }
 
     def setting(path: str) -> Any:
-        return tune.sample_from(lambda config: settings[config["trial"]][path])
+        return tune.sample_from(lambda config: first[config["trial"]][path])
 
     return {path: setting(path) for path in search.space}

@@ -10,8 +10,8 @@ from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
 from rllib_scale.config import SCENARIOS, EnvConfig, TrialConfig
-from rllib_scale.config.identity import changes_of, protocol_of, world_of
-from rllib_scale.config.plan import EvaluationUnit, Plan
+from rllib_scale.config.identity import protocol_of, world_of
+from rllib_scale.config.plan import Plan, telling
 from rllib_scale.errors import UserError
 from rllib_scale.loading import sweep_from
 from rllib_scale.sweeps.planning import make_plan
@@ -46,10 +46,6 @@ def plan_of(methods: list[str] | None = None, **data: Any) -> Plan:
     return make_plan(sweep_from(data, "test"), "test")
 
 
-def row_key(unit: EvaluationUnit) -> tuple[Any, ...]:
-    return tuple(unit.columns[name] for name in ("trial_id", "problem", "protocol", "decision", "eval_seed"))
-
-
 @settings(max_examples=40, deadline=None)
 @given(METHODS, GRIDS, SCENARIO_LISTS)
 def test_a_grid_names_each_thing_by_its_content(methods: list[str], grid: dict[str, Any], scenarios: list[str]) -> None:
@@ -61,17 +57,14 @@ def test_a_grid_names_each_thing_by_its_content(methods: list[str], grid: dict[s
         reject()
     assert plan == plan_of(methods, **data), "expanding twice gives the same plan"
     assert Plan.from_json(plan.sweep, json.loads(json.dumps(plan.to_json())), "test") == plan
-    columns = ("label", "lambda_decorrelation", "lambda_kl")
-    told: dict[Any, set[str]] = {}
-    for trial in plan.trials:
-        named = trial.identity | {"label": trial.label, "seed": trial.config.seed}
-        told.setdefault((trial.config.method, trial.config.seed, *(named[c] for c in columns)), set()).add(trial.name)
-    assert all(len(names) == 1 for names in told.values()), "a label tells trainings apart"
-    keys = [row_key(unit) for unit in plan.units]
+    differing = [json.dumps(settings, sort_keys=True) for settings in telling([trial.config for trial in plan.trials])]
+    told = {(t.config.method, t.config.seed, settings) for t, settings in zip(plan.trials, differing, strict=True)}
+    assert len(told) == len(plan.trials), "what differs tells trainings apart"
+    keys = [tuple(unit.columns.values()) for unit in plan.units]
     assert len(set(keys)) == len(keys) == len({unit.key for unit in plan.units}), "one row key is one unit"
     worlds = {(unit.problem.id, json.dumps(world_of(unit.env), sort_keys=True)) for unit in plan.units}
     assert len(worlds) == len({one for one, _ in worlds}) == len({content for _, content in worlds})
-    rules = {(unit.problem.id, unit.asked.protocol) for unit in plan.units if not unit.learned}
+    rules = {(unit.problem.id, unit.protocol) for unit in plan.units if not unit.learned}
     assert {unit.problem.id for unit in plan.units} == {problem for problem, _ in rules}, "a rule plays each problem"
 
 
@@ -106,16 +99,15 @@ def test_how_a_policy_is_asked_is_no_part_of_the_world(asked: dict[str, Any]) ->
 
 
 def test_policies_that_decide_otherwise_are_compared_on_one_problem_with_one_rule() -> None:
-    """An evaluation of a rule for each policy's decisions had one row key, and one of them was lost."""
-    evaluation = {"scales": [16], "heuristics": ["fastest-idle"], "scenarios": ["steady-0.5"]}
+    """An evaluation of a rule for each training's decisions had one row key, and one of them was lost."""
+    evaluation = {"scales": [16], "heuristics": ["fastest-idle"], "scenarios": ["steady-0.7"]}
     grid = {"env.decision.on_busy": ["step", "reserve"]}
-    units = plan_of(["scale"], scenario="steady-0.7", evaluation=evaluation, grid=grid).units
-    assert [(unit.columns["method"], unit.columns["asked"]) for unit in units] == [
-        ("fastest-idle", ""),
-        ("scale", ""),
-        ("scale", "decision.on_busy=reserve"),
-    ]
-    assert len({unit.problem.id for unit in units}) == 1
+    plan = plan_of(["scale"], scenario="steady-0.7", evaluation=evaluation, grid=grid)
+    assert len({unit.problem.id for unit in plan.units}) == 1
+    rule, one, other = (unit.protocol for unit in plan.units)
+    assert rule == one != other
+    asked = {row["protocol"]: json.loads(row["settings"]) for row in plan.dimensions["protocols"]}
+    assert [asked[each]["decision"]["on_busy"] for each in (one, other)] == ["step", "reserve"]
 
 
 def test_what_a_grid_or_a_search_varies_of_the_problem_is_evaluated_on_it() -> None:
@@ -124,9 +116,8 @@ def test_what_a_grid_or_a_search_varies_of_the_problem_is_evaluated_on_it() -> N
     for data in ({"grid": {"env.workload.offered_load": loads}}, {"search": {"space": space, "samples": 8}}):
         units = plan_of(**data).units
         assert {unit.env.workload.offered_load for unit in units} == set(loads)
-        assert {unit.columns["changes"] for unit in units} == {f"workload.offered_load={load}" for load in loads}
         named = plan_of(**data, evaluation={"scales": [16], "scenarios": ["paper"]}).units
-        assert {unit.columns["changes"] for unit in named} == {""}
+        assert {unit.env for unit in named} == {SCENARIOS["paper"].env}
     envs = plan_of(grid={"env": [{"workload": {"offered_load": load}} for load in loads]}).units
     assert {unit.problem.id for unit in envs} == {unit.problem.id for unit in units}
 
@@ -135,12 +126,8 @@ def test_sections_merge_in_grids_as_in_env_and_null_resets() -> None:
     agents = SCENARIOS["coding-agents-0.7"].env
     (trial,) = plan_of(scenario="coding-agents-0.7", grid={"env.cluster": [{"servers": 32}]}).trials
     assert trial.config.env.cluster == agents.at_scale(32).cluster
-    assert trial.label == "env.cluster.servers=32"
     trials = plan_of(training={"epochs": 2}, grid={"training": [{"learning_rate": 1e-3}, None]}).trials
-    assert [(trial.config.stop_epochs, trial.label) for trial in trials] == [
-        (2, "training.learning_rate=0.001"),
-        (1000, "training.epochs=1000"),
-    ]
+    assert [trial.config.stop_epochs for trial in trials] == [2, 1000]
     (reset,) = plan_of(scenario="coding-agents-0.7", env={"cluster": None}).trials
     assert reset.config.env.cluster == EnvConfig().cluster
     (moved,) = plan_of(env={"communication": {"predecessors": "all"}}, grid={"env.communication": ["transfer"]}).trials
@@ -149,11 +136,8 @@ def test_sections_merge_in_grids_as_in_env_and_null_resets() -> None:
 
 def test_a_setting_and_its_section_vary_together() -> None:
     grid = {"env.workload.offered_load": [0.5, 0.9], "env.workload": [{"min_tasks": 2}, {"min_tasks": 4}]}
-    assert [trial.label for trial in plan_of(grid=grid).trials] == [
-        f"env.workload.offered_load={load}" + f"; env.workload.min_tasks={tasks}"
-        for load in (0.5, 0.9)
-        for tasks in (2, 4)
-    ]
+    workloads = [trial.config.env.workload for trial in plan_of(grid=grid).trials]
+    assert [(own.offered_load, own.min_tasks) for own in workloads] == [(0.5, 2), (0.5, 4), (0.9, 2), (0.9, 4)]
 
 
 def test_zip_varies_together_and_seeds_may_be_a_range() -> None:
@@ -186,30 +170,13 @@ def test_points_that_are_the_same_training_are_refused_and_named() -> None:
     assert len(plan_of(["crossattn", "scale"], grid={"srr.lambda_kl": [0.1, 0.2]}).trials) == 3, "crossattn has no SRR"
 
 
-def test_labels_differ_where_a_method_needs_the_grid() -> None:
-    """In the paper's mode context-price plays nothing: there is no training without the grid."""
-    grid = {"env.episode.mask": ["feasible"], "cma.population": [8, 12]}
-    labels = [trial.label for trial in plan_of(["context-price"], grid=grid).trials]
-    assert labels == ["", "cma.population=12"]
-
-
 def test_a_training_is_named_as_trained() -> None:
     """A scheduler that stops a training or changes its settings makes it another one, named by what it is."""
     grid = {"training.learning_rate": [1e-3]}
     (trial,) = plan_of(training={"epochs": 100}, grid=grid).trials
-    stopped = trial.as_trained(trial.config, 30)
-    assert stopped.label == "training.learning_rate=0.001; stop.epochs=30"
     same = TrialConfig(method="scale", seed=42, training={"epochs": 100, "learning_rate": 1e-3}, stop={"epochs": 30})
-    assert stopped.identity["trial_id"] == same.trial_id
-    assert trial.as_trained(trial.config, 100) is trial
+    assert trial.as_trained(trial.config, 30).trial_id == same.trial_id
+    assert trial.as_trained(trial.config, 100) == trial.config
     changed = TrialConfig(method="scale", seed=42, training={"epochs": 100, "learning_rate": 2e-3})
     members = [trial.as_trained(changed, 100), plan_of(training={"epochs": 100}).trials[0].as_trained(changed, 100)]
-    assert members[0].label == "training.learning_rate=0.002"
-    assert members[0].name == trial.name
-    assert len({member.identity["trial_id"] for member in members} | {trial.config.trial_id, changed.trial_id}) == 4
-
-
-def test_words_name_what_differs_whatever_the_scale() -> None:
-    agents = SCENARIOS["coding-agents-0.7"].env
-    assert changes_of(agents.at_scale(48), agents) == "cluster.servers=48"
-    assert "cluster.tiers.small.compute_gflops=1.0" in changes_of(EnvConfig(), agents)
+    assert len({member.trial_id for member in (*members, trial.config, changed)}) == 4

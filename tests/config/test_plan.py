@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from rllib_scale.config.plan import Plan, SweepConfig
+from rllib_scale.config.plan import Plan, SweepConfig, telling
 from rllib_scale.errors import UserError
-from rllib_scale.evaluation.units import observability_of
 from rllib_scale.loading import load_sweep, sweep_from
 from rllib_scale.sweeps.planning import make_plan
 from workloads.made_trace import made_trace
 
+KEYS = {"schedulers": "scheduler", "problems": "problem", "protocols": "protocol"}
 CONFIGS = sorted(Path("tune_configs").glob("*.yaml"))
 
 
@@ -31,7 +31,11 @@ def test_every_shipped_config_expands(path: Path) -> None:
     stored = json.loads(json.dumps(plan.to_json(), sort_keys=True))
     read = Plan.from_json(config, stored, "manifest.json")
     assert read == plan
-    assert [(trial.name, trial.label) for trial in read.trials] == [(trial.name, trial.label) for trial in plan.trials]
+    assert [trial.name for trial in read.trials] == [trial.name for trial in plan.trials]
+    named = {table: {row[key] for row in plan.dimensions[table]} for table, key in KEYS.items()}
+    named["schedulers"] |= {trial.scheduler for trial in plan.trials}
+    for table, key in KEYS.items():
+        assert {unit.columns[key] for unit in plan.units} == named[table], f"{table}: a row for each id, and no other"
     assert [unit.key for unit in read.units] == [unit["key"] for unit in stored["evaluations"]]
 
 
@@ -39,7 +43,7 @@ def test_a_stored_plan_of_another_format_or_with_less_is_refused() -> None:
     config = sweep()
     stored = make_plan(config, "test").to_json()
     for change, message in (
-        ({"format": 0}, "format 0; this program reads 2"),
+        ({"format": 0}, "format 0; this program reads 3"),
         ({"problems": []}, "plan: not readable"),
     ):
         with pytest.raises(UserError, match=message):
@@ -50,45 +54,51 @@ def test_smoke_expands_to_these_names_and_keys() -> None:
     """By these names and keys a results folder is read again: what is finished in it would be done anew."""
     config = load_sweep(Path("tune_configs/smoke.yaml"))
     trials = make_plan(config, "smoke").trials
-    trained = ["scale-s1-a4b5267f60cb", "scale-s2-75413f70b664", "ppo-s1-012f4eebb3c0", "ppo-s2-b32c2ef0bdcc"]
+    trained = ["scale-s1-c8cdafa4fc55", "scale-s2-ad56853b72a8", "ppo-s1-9dc62ffaf0a2", "ppo-s2-251cd30e3dba"]
     assert [trial.config.name for trial in trials] == trained
-    assert [(unit.scheduler, unit.env.cluster.num_servers, unit.key) for unit in make_plan(config, "test").units] == [
-        ("random-feasible", 16, "91127b76f542"),
-        ("random-feasible", 32, "fab9a970d2a4"),
-        ("fastest-idle", 16, "583f29c205bd"),
-        ("fastest-idle", 32, "a92a55ec90b7"),
-        (trained[0], 16, "16d078d3d32c"),
-        (trained[0], 32, "87edc160a994"),
-        (trained[1], 16, "b60f80b6d9b3"),
-        (trained[1], 32, "7a8b0586d333"),
-        (trained[2], 16, "4108db39817b"),
-        (trained[3], 16, "3eeb11e12e6d"),
+    assert [(unit.name, unit.env.cluster.num_servers, unit.key) for unit in make_plan(config, "test").units] == [
+        ("random-feasible", 16, "7df63af3604c"),
+        ("random-feasible", 32, "d2ada4a3832f"),
+        ("fastest-idle", 16, "d28c27675733"),
+        ("fastest-idle", 32, "91780e54e037"),
+        (trained[0], 16, "e621e53f4716"),
+        (trained[0], 32, "ff1bf55b42d6"),
+        (trained[1], 16, "61d7b77c19e8"),
+        (trained[1], 32, "585b55712416"),
+        (trained[2], 16, "95af764aa111"),
+        (trained[3], 16, "c2c33b1e0b10"),
     ]
 
 
 def test_grid_is_the_product_and_methods_without_srr_stand_once() -> None:
+    """Without both weights `scale` is `crossattn`."""
     config = sweep(
         methods=["scale", "crossattn"],
         seeds=[1, 2],
         grid={"srr.lambda_decorrelation": [0.0, 0.1], "srr.lambda_kl": [0.0, 0.01, 0.1]},
     )
     trials = make_plan(config, "test").trials
-    assert len([trial for trial in trials if trial.config.method == "scale"]) == 2 * 2 * 3
+    assert len([trial for trial in trials if trial.config.method == "scale"]) == 2 * (2 * 3 - 1)
     assert len([trial for trial in trials if trial.config.method == "crossattn"]) == 2
     assert len({trial.config.trial_id for trial in trials}) == len(trials)
 
 
-def test_any_config_path_can_be_a_grid_axis_and_labels_its_rows() -> None:
+def test_any_config_path_can_be_a_grid_axis() -> None:
     trials = make_plan(sweep(grid={"env.episode.clock_step_s": [0.1, 0.2], "ppo.gamma": [0.9]}), "test").trials
     assert [trial.config.env.episode.clock_step_s for trial in trials] == [0.1, 0.2]
-    assert trials[1].label == "env.episode.clock_step_s=0.2; ppo.gamma=0.9"
+    differing = telling([trial.config for trial in trials])
+    assert differing == [{"env.episode.clock_step_s": 0.1}, {"env.episode.clock_step_s": 0.2}]
 
 
-def test_a_section_can_be_a_grid_axis_and_settings_of_srr_that_vary_together_label_as_if_apart() -> None:
+def test_a_section_can_be_a_grid_axis() -> None:
     weights = [{"lambda_kl": 0.1}, {"lambda_kl": 0.2, "reduction": "mean"}]
     trials = make_plan(sweep(methods=["scale", "crossattn"], grid={"srr": weights}), "test").trials
-    labels = [(trial.config.method, trial.identity["lambda_kl"], trial.label) for trial in trials]
-    assert labels == [("scale", 0.1, ""), ("scale", 0.2, "srr.reduction=mean"), ("crossattn", 0, "")]
+    differing = telling([trial.config for trial in trials])
+    assert differing == [
+        {"srr.lambda_kl": 0.1, "srr.reduction": "sum"},
+        {"srr.lambda_kl": 0.2, "srr.reduction": "mean"},
+        {},
+    ]
 
 
 def test_env_overrides_build_on_the_scenario() -> None:
@@ -104,10 +114,9 @@ def test_rules_are_evaluated_once_and_a_fixed_network_only_where_it_was_trained(
         evaluation = {"scales": [16, 32], "heuristics": ["fastest-idle"], "features": features}
         config = sweep(methods=["scale", "ppo"], seeds=[1, 2], stop={"env_steps": 1025}, evaluation=evaluation)
         units[features] = make_plan(config, "test").units
-    at = [(unit.identity["method"], unit.env.cluster.num_servers, unit.features) for unit in units[True]]
+    at = [(unit.name.split("-s")[0], unit.env.cluster.num_servers, unit.features) for unit in units[True]]
     rules = [("fastest-idle", servers, False) for servers in (16, 32)]
     assert at == [*rules, *[("scale", servers, True) for servers in (16, 32)] * 2, *[("ppo", 16, True)] * 2]
-    assert {unit.identity["env_steps"] for unit in units[True] if unit.learned} == {2048}, "whole epochs"
     assert not any(unit.features for unit in units[False])
     assert [unit.key for unit in units[True]] == [unit.key for unit in units[False]]
 
@@ -117,18 +126,16 @@ def test_rules_alone_play_every_problem_of_a_grid_and_say_what_they_are_told() -
     grid = {"env.episode.clock_step_s": [0.1, 0.2]}
     units = make_plan(sweep(methods=[], grid=grid, evaluation=evaluation), "test").units
     assert len(units) == 2 * 2 * 2
-    asked = [unit.columns["asked"] for unit in units if unit.columns["method"] == "heft"]
-    assert asked == ["", "", *["episode.clock_step_s=0.2"] * 2]
-    assert [observability_of(unit) for unit in units[::4]] == ["clairvoyant", "waiting tasks"]
+    assert len({(unit.problem.id, unit.protocol) for unit in units}) == 2 * 2, "the step is how a rule is asked"
     evaluation |= {"heuristics": ["zoo:context-price"]}
     with pytest.raises(UserError, match=r"evaluation.heuristics, scenario paper: zoo:context-price .*valid: mask feas"):
         make_plan(sweep(methods=[], grid=grid, evaluation=evaluation), "test")
-    units = make_plan(sweep(methods=[], grid=grid, evaluation=evaluation | {"masks": ["feasible"]}), "test").units
-    assert units[-1].identity["trial_id"].startswith("zoo:context-price#sha256=")
-    assert observability_of(units[-1]) == "clairvoyant"
+    plan = make_plan(sweep(methods=[], grid=grid, evaluation=evaluation | {"masks": ["feasible"]}), "test")
+    (row,) = plan.dimensions["schedulers"]
+    assert (row["scheduler"], row["kind"], row["name"]) == (plan.units[-1].scheduler, "policy", "zoo:context-price")
     evaluation = {"scales": [16], "decisions": ["argmax", "sample"], "heuristics": []}
     config = sweep(methods=["scale", "context-price"], scenario="steady-0.7", evaluation=evaluation)
-    drawn = [(unit.identity["method"], unit.decision) for unit in make_plan(config, "test").units]
+    drawn = [(unit.name.split("-s")[0], unit.decision) for unit in make_plan(config, "test").units]
     assert drawn == [("scale", "argmax"), ("scale", "sample"), ("context-price", "argmax")], (
         "prices are no probabilities"
     )
@@ -154,7 +161,7 @@ def test_a_schedule_that_names_a_server_beyond_a_scale_is_refused_by_its_own_nam
         UserError, match=r"evaluation.scales 16: .*changes.schedule.0.servers: no server 20; valid: 0 to 15"
     ):
         make_plan(config, "test")
-    with pytest.raises(UserError, match=r"training.problems.servers 16: .*no server 20"):
+    with pytest.raises(UserError, match=r"problems.servers 16: .*no server 20"):
         make_plan(sweep(env=env, training={"problems": {"servers": [16]}}), "test")
 
 
@@ -167,10 +174,7 @@ def test_a_folder_of_a_policy_is_named_as_on_the_command_line_and_no_two_schedul
     config = sweep_from(data, "test", tmp_path)  # relative to the YAML file
     monkeypatch.chdir(tmp_path)
     assert sweep_from(data, "test") == config
-    assert {unit.identity["method"] for unit in make_plan(config, "test").units} == {
-        "pol",
-        "fastest-idle",
-    }
+    assert {row["name"] for row in make_plan(config, "test").dimensions["schedulers"]} == {"pol", "fastest-idle"}
     data["evaluation"] = {"heuristics": ["fastest-idle", "out/fastest-idle"]}
     with pytest.raises(UserError, match="two schedulers are named fastest-idle; give folders of policies other names"):
         sweep_from(data, "test")

@@ -206,7 +206,7 @@ def test_a_report_reads_a_live_run_and_its_simulation_as_one_problem(tmp_path: P
     for name in ("fastest-idle", "reserve"):
         player = make_scheduler(name, env.observation, env.episode.mask)
         live = execute(player, env, given, FAST)
-        add_rows(tmp_path / "runs", name, "diamond", 0, live, simulated(player, env, given))
+        add_rows(tmp_path / "runs", player, "diamond", 0, live, simulated(player, env, given))
     rows = read(Location(str(tmp_path / "runs")), "episodes")
     assert rows["problem"].nunique() == 1, "they can be compared"
     done = CliRunner().invoke(main, ["report", str(tmp_path / "runs")])
