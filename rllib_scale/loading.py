@@ -29,7 +29,7 @@ from rllib_scale.config.schedulers import (
     parse_scheduler,
     with_arguments,
 )
-from rllib_scale.config.sweep import EVALUATED_ALONE, SweepConfig, refuse_unused_settings
+from rllib_scale.config.sweep import EVALUATED_ALONE, SweepConfig
 from rllib_scale.config.workload import TABLES
 from rllib_scale.config.yaml_files import build_model, parse_override, parse_yaml, read_text, set_path
 from rllib_scale.errors import UserError, offered
@@ -52,8 +52,7 @@ def load_sweep(file: Path, overrides: Iterable[str] = ()) -> SweepConfig:
         config = json.loads(read_text(file))["config"]
     except (ValueError, KeyError, TypeError):
         raise UserError(f"{file}: not the manifest of a results folder") from None
-    # It holds every setting, resolved, those that no method uses among them.
-    return build_model(SweepConfig, _resolved("", overridden(config, overrides), str(file), (Path(),)), str(file))
+    return sweep_from(overridden(config, overrides), str(file))
 
 
 def sweep_from(data: Any, source: str, folder: Path = Path()) -> SweepConfig:
@@ -69,12 +68,7 @@ def sweep_from(data: Any, source: str, folder: Path = Path()) -> SweepConfig:
     """
     folders = (folder, Path())
     data = _with_scenarios(_resolved("", data, source, folders), source, folders)
-    try:
-        sweep = build_model(SweepConfig, data, source)
-        refuse_unused_settings(sweep, data)
-    except ValueError as error:
-        raise UserError(f"{source}: {error}") from None
-    return sweep
+    return build_model(SweepConfig, data, source)
 
 
 def env_from(data: Any, source: str, folder: Path = Path()) -> EnvConfig:
@@ -241,9 +235,9 @@ NAMED: dict[str, Callable[[str, Folders], Any]] = {
     "env.workload.fitted.table": _table,
     "env.workload.generator": _code("generator"),
     "network.encoder": _code("encoder"),
-    **{f"{section}.reward": _code("reward") for section in ("training", "ppo", "dqn", "sac")},
-    **{f"{section}.initial_policy": _initial_policy for section in ("ppo", "imitation")},
-    "imitation.expert": lambda value, folders: str(resolve(parse_scheduler(value), folders)),
+    "algorithm.reward": _code("reward"),
+    "algorithm.initial_policy": _initial_policy,
+    "algorithm.expert": lambda value, folders: str(resolve(parse_scheduler(value), folders)),
     "evaluation.heuristics": lambda value, folders: str(resolve(parse_scheduler(value), folders)),
 }
 """Config path -> function that resolves the text there."""
@@ -254,9 +248,13 @@ def _resolved(path: str, value: Any, source: str, folders: Folders, shown_from: 
 
     Messages show the path from character `shown_from` on.
     """
-    if path in ("grid", "search.space") and isinstance(value, Mapping):
+    if path in ("zip", "methods") and isinstance(value, list | tuple):
+        return [_resolved(path, item, source, folders) for item in value]
+    if path in ("grid", "zip", "search.space") and isinstance(value, Mapping):
         # Their keys are config paths.
         return {key: _choices(str(key), item, source, folders) for key, item in value.items()}
+    if path == "methods" and isinstance(value, Mapping):
+        return {name: _resolved("", own, source, folders) for name, own in value.items()}
     if isinstance(value, Mapping):
         return {k: _resolved(f"{path}.{k}".lstrip("."), v, source, folders, shown_from) for k, v in value.items()}
     if path == "evaluation.heuristics" and isinstance(value, list | tuple):
@@ -287,7 +285,11 @@ def _with_scenarios(data: Any, source: str, folders: Folders) -> Any:
     if not isinstance(own, Mapping):
         return data
     own = dict(own)
-    for name in (data.get("scenario", "paper"), *(listed if isinstance(listed, list | tuple) else ())):
+    zipped = data.get("zip") or ()
+    varied = [data.get("grid"), *([zipped] if isinstance(zipped, Mapping) else zipped)]
+    names = [data.get("scenario", "paper"), *(listed if isinstance(listed, list | tuple) else ())]
+    names += [each for group in varied if isinstance(group, Mapping) for each in group.get("scenario") or ()]
+    for name in names:
         if isinstance(name, str) and name not in (*SCENARIOS, *own, *EVALUATED_ALONE):
             try:
                 own[name] = named_scenario(name, folders).model_dump(mode="json")

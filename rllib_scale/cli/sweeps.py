@@ -137,14 +137,14 @@ def train(
     from rllib_scale.loading import sweep_from
     from rllib_scale.sweeps.planning import make_plan
 
-    algorithm = METHODS[method].algorithm["name"] if method in METHODS else "ppo"
-    epochs = epochs or ALGORITHM_MODELS[algorithm].model_fields["epochs"].default
+    algorithm = METHODS[method if method in METHODS else "scale"].algorithm
+    epochs = epochs or ALGORITHM_MODELS[algorithm["name"]].model_fields["epochs"].default
     data: dict[str, Any] = {
         "name": f"train-{method}-{scenario.replace(':', '-')}-s{seed}-e{epochs}",
         "scenario": scenario,
         "methods": [method],
         "seeds": [seed],
-        "training": {"epochs": epochs},
+        "algorithm": {"epochs": epochs},
     }
     for override in overrides:
         set_path(data, *parse_override(override))

@@ -3,7 +3,7 @@
 Nothing in this package imports torch, gymnasium, numba or ray; only `search`, which draws, imports numpy.
 """
 
-from rllib_scale.config.algorithms import CMAES, DQN, PPO, SAC, Imitation, Reinforce, TrainingConfig
+from rllib_scale.config.algorithms import CMAES, DQN, PPO, SAC, Imitation, Reinforce
 from rllib_scale.config.base import (
     MAX_SERVERS,
     MIN_SERVERS,

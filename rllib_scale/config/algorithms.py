@@ -1,13 +1,11 @@
-"""Algorithms. The name of each is its section in YAML; `training` holds settings that several of them have."""
+"""Algorithms: `algorithm` of a trial is one of these, by its name."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
-from pydantic_core import PydanticCustomError
 
 from rllib_scale.config.base import (
     Count,
@@ -88,7 +86,7 @@ class Minibatched(InEpochs):
     def _minibatches_divide(self) -> Minibatched:
         if self.steps_per_epoch % self.minibatch_size:
             raise ValueError(
-                f"{self.name}.steps_per_epoch {self.steps_per_epoch}: is not a multiple of {self.name}.minibatch_size "
+                f"algorithm.steps_per_epoch {self.steps_per_epoch}: is not a multiple of algorithm.minibatch_size "
                 f"{self.minibatch_size}"
             )
         return self
@@ -156,15 +154,25 @@ class PPO(Minibatched, Rewarded):
     @model_validator(mode="after")
     def _parts_agree(self) -> PPO:
         if self.reference_kl_coefficient > 0 and self.initial_policy is None:
-            raise ValueError("ppo.reference_kl_coefficient: there is no policy to stay near; give initial_policy, too")
+            raise ValueError(
+                "algorithm.reference_kl_coefficient: there is no policy to stay near; give initial_policy, too"
+            )
         if self.advantage == "group" and self.copies is None:
-            raise ValueError("ppo.advantage group: needs ppo.copies, as scale-any and scale-gate; valid: critic")
+            raise ValueError(
+                "algorithm.advantage group: needs algorithm.copies, as scale-any and scale-gate; valid: critic"
+            )
         if self.tail_weight > 0 and self.advantage == "critic":
-            raise ValueError(f"ppo.tail_weight {self.tail_weight:g}: not with ppo.advantage critic; valid: 0, or group")
+            raise ValueError(
+                f"algorithm.tail_weight {self.tail_weight:g}: not with algorithm.advantage critic; valid: 0, or group"
+            )
         if self.groups > self.steps_per_epoch:
-            raise ValueError(f"ppo.groups {self.groups}: more than ppo.steps_per_epoch {self.steps_per_epoch}")
+            raise ValueError(
+                f"algorithm.groups {self.groups}: more than algorithm.steps_per_epoch {self.steps_per_epoch}"
+            )
         if self.lambda_by == "time" and self.time_unit_s is None:
-            raise ValueError("ppo.lambda_by time: needs ppo.time_unit_s; valid: decision, or with a time_unit_s")
+            raise ValueError(
+                "algorithm.lambda_by time: needs algorithm.time_unit_s; valid: decision, or with a time_unit_s"
+            )
         return self
 
 
@@ -177,7 +185,7 @@ class Imitation(Minibatched):
     name: Literal["imitation"]
     expert: str = Field(
         description="a scheduler, with parameters as `reserve:waiting=2`, or the folder of an exported policy, or "
-        "`zoo:NAME`; unset: no imitation",
+        "`zoo:NAME`",
     )
     episodes: Episodes = Field(default=256, description="episodes of demonstrations")
     holdout_episodes: Episodes = Field(default=32, description="more episodes, on which agreement is measured")
@@ -190,7 +198,7 @@ class Imitation(Minibatched):
             UserError: the policy is missing or has changed.
         """
         spec = parse_scheduler(self.expert)
-        return spec.folder("imitation.expert") if isinstance(spec, PolicySpec) else None
+        return spec.folder("algorithm.expert") if isinstance(spec, PolicySpec) else None
 
 
 class OffPolicy(Rewarded):
@@ -252,7 +260,7 @@ class WholeEpisodes(Drawn):
         for key in ("instances", "validation_instances"):
             if (found := getattr(self, key)) < sizes:
                 raise ValueError(
-                    f"{self.name}.{key} {found}: must be at least {sizes}, one for each of training.problems.servers"
+                    f"algorithm.{key} {found}: must be at least {sizes}, one for each of algorithm.problems.servers"
                 )
         return self
 
@@ -337,23 +345,4 @@ class Reinforce(WholeEpisodes):
 
 AnyAlgorithm = Annotated[PPO | Imitation | DQN | SAC | CMAES | Reinforce, Field(discriminator="name")]
 ALGORITHM_MODELS = models_of(AnyAlgorithm)
-"""Name of an algorithm, which is also its section -> its model."""
-
-
-class TrainingConfig(Model):
-    """Settings that algorithms share. What is null here, or set in an algorithm's section, too, is as it says there."""
-
-    epochs: Count | None = Field(default=None, description="null: the algorithm's own default")
-    learning_rate: LearningRate | None = Field(default=None, description="null: the algorithm's own default")
-    problems: ProblemsConfig | None = Field(default=None, description=PROBLEMS)
-    reward: str | None = Field(default=None, description=REWARD)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _others_have_their_section(cls, value: Any) -> Any:
-        for key in value if isinstance(value, Mapping) else ():
-            having = [name for name, kind in ALGORITHM_MODELS.items() if key in kind.model_fields.keys() - {"name"}]
-            if having and key not in cls.model_fields:
-                said = f"stands in the section of an algorithm; valid: {', '.join(f'{name}.{key}' for name in having)}"
-                raise PydanticCustomError("value_error", "{said}", {"keys": [(key,)], "said": said})
-        return value
+"""Name of an algorithm -> its model."""

@@ -8,9 +8,9 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from copy import copy
 from functools import cache
-from typing import Annotated, Any, ClassVar, Literal, get_args
+from types import UnionType
+from typing import Annotated, Any, ClassVar, Literal, Union, get_args, get_origin
 
 from pydantic import (
     BaseModel,
@@ -18,7 +18,6 @@ from pydantic import (
     Field,
     GetCoreSchemaHandler,
     GetJsonSchemaHandler,
-    create_model,
     model_validator,
 )
 from pydantic.fields import FieldInfo
@@ -49,7 +48,7 @@ DecisionMode = Literal["argmax", "sample"]
 class Model(BaseModel):
     """Base of all config models: unknown keys are refused, and values do not change after validation.
 
-    Null stands for the default of a setting that cannot be null.
+    A section that is left empty, as null is in YAML, changes nothing.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -79,16 +78,19 @@ class Model(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _keys_and_numbers(cls, data: Any) -> Any:
-        """Refuse unknown keys, and what Python takes for a number: True, which is `on` in YAML, "1_0" and "٣"."""
+        """Refuse unknown keys, null, and what Python takes for a number: True, which is `on` in YAML, "1_0" and "٣"."""
         data = cls.written_out(data)
         if not isinstance(data, Mapping):
             return data
-        data = {key: value for key, value in data.items() if value is not None or _may_be_null(cls, key)}
+        data = {key: value for key, value in data.items() if value is not None or not is_left_empty(cls, key)}
         if unknown := [key for key in data if key not in cls.model_fields]:
             meant = {key: found for key in unknown if (found := _meant(cls, str(key))) is not None}
             context = {"keys": [(key,) for key in unknown], "valid": list(cls.model_fields), "meant": meant}
             raise PydanticCustomError("unknown_key", "unknown key", context)
         for key, value in data.items():
+            if value is None and not _may_be_null(cls, key):
+                said = "null is none of its values; leave it out for its default"
+                raise PydanticCustomError("value_error", "{said}", {"keys": [(key,)], "said": said})
             entries = enumerate(value) if isinstance(value, list | tuple) else (("", value),)
             for index, item in entries:
                 odd = isinstance(item, bool) or (isinstance(item, str) and ("_" in item or not item.isascii()))
@@ -107,10 +109,12 @@ def merged(model: type[BaseModel] | None, base: Mapping[str, Any], over: Mapping
     Args:
         model: of the section; None if it is unknown.
         base: settings.
-        over: settings that win; a section in short form is written out.
+        over: settings that win; a section in short form is written out, and one that is left empty changes nothing.
     """
     both = dict(base)
     for key, value in over.items():
+        if value is None and model is not None and is_left_empty(model, key):
+            continue
         section, inner = _section(model, key), both.get(key)
         if section is not None:
             with suppress(ValueError):  # validation reports it, with its key
@@ -132,10 +136,25 @@ def _section(model: type[BaseModel] | None, key: str) -> type[Model] | None:
 
 
 @cache
+def is_left_empty(model: type[BaseModel], field: str) -> bool:
+    """Whether null stands for a section without settings there: a mapping that cannot be null."""
+    known = model.model_fields.get(field)
+    if known is None or _may_be_null(model, field):
+        return False
+    kinds = [get_origin(kind) or kind for kind in (*_choices(known.annotation), *get_args(known.annotation))]
+    return any(isinstance(kind, type) and issubclass(kind, Model | dict) for kind in kinds)
+
+
+def _choices(annotation: Any) -> tuple[Any, ...]:
+    """The types that a value may have."""
+    return get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
+
+
+@cache
 def _may_be_null(model: type[BaseModel], field: str) -> bool:
     """Whether null is a value of a setting; of an unknown one, which is refused, too."""
     known = model.model_fields.get(field)
-    return known is None or known.is_required() or any(k in (type(None), None, Any) for k in types_in(known.annotation))
+    return known is None or known.is_required() or any(k in (type(None), Any) for k in _choices(known.annotation))
 
 
 def _meant(model: type[BaseModel], key: str) -> str | None:
@@ -155,7 +174,7 @@ def _settings(model: type[BaseModel], above: str = "") -> Iterator[tuple[str, Fi
     """Path and field of each setting, those of sections after their section."""
     for name, field in model.model_fields.items():
         yield above + name, field
-        some = [model for each in field.metadata if isinstance(each, SomeOf) for model in each.models]
+        some = [model for each in field.metadata if isinstance(each, Some) for model in each.models]
         for kind in (field.annotation, *get_args(field.annotation), *some):
             if isinstance(kind, type) and issubclass(kind, Model):
                 yield from _settings(kind, f"{above}{name}.")
@@ -188,9 +207,6 @@ def is_integer(model: type[BaseModel], path: str) -> bool:
     for name in path.split("."):
         fields = [kind.model_fields[name] for kind in kinds if name in getattr(kind, "model_fields", ())]
         kinds = [kind for field in fields for kind in types_in(field.annotation)]
-        kinds += [
-            model for field in fields for some in field.metadata if isinstance(some, SomeOf) for model in some.models
-        ]
     return int in kinds and float not in kinds
 
 
@@ -206,33 +222,28 @@ def models_of(union: Any) -> dict[str, Any]:
     return {get_args(model.model_fields["name"].annotation)[0]: model for model in get_args(get_args(union)[0])}
 
 
-class SomeOf:
-    """Annotates a mapping with some settings of models, each checked as there, and no others."""
+class Some:
+    """Annotates a mapping with some settings of a model, or of one of several, which checks them when they are merged.
+
+    Only the JSON schema says which settings these are.
+    """
 
     def __init__(self, *models: type[Model]) -> None:
         self.models = models
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
-        def given(settings: Model) -> dict[str, Any]:
-            return settings.model_dump(exclude_unset=True)
+        return handler(source)
 
-        as_it_is = core_schema.plain_serializer_function_ser_schema(lambda value: value)
-        return core_schema.no_info_after_validator_function(
-            given, handler.generate_schema(_optional(self.models)), serialization=as_it_is
-        )
-
-
-@cache
-def _optional(models: tuple[type[Model], ...]) -> type[Model]:
-    """A model with the fields of all models, without their checks between fields; what they require may be null."""
-    fields: dict[str, Any] = {}
-    for name, field in (item for model in models for item in model.model_fields.items() if item[0] != "name"):
-        kind: Any = field.annotation
-        given = copy(field)
-        if field.is_required():
-            kind, given.default = kind | None, None
-        fields.setdefault(name, (kind, given))
-    return create_model(f"{models[0].__name__}Section", __base__=Model, __doc__=models[0].__doc__, **fields)
+    def __get_pydantic_json_schema__(self, core: core_schema.CoreSchema, handler: GetJsonSchemaHandler) -> Any:
+        kinds: dict[str, list[Any]] = {}
+        for model in self.models:
+            schema = handler.resolve_ref_schema(handler(model.__pydantic_core_schema__))
+            mapping = next((one for one in schema.get("anyOf", ()) if "properties" in one), schema)
+            for name, kind in mapping["properties"].items():
+                if kind not in kinds.setdefault(name, []):
+                    kinds[name].append(kind)
+        settings = {name: found[0] if len(found) == 1 else {"anyOf": found} for name, found in kinds.items()}
+        return {"type": "object", "properties": settings, "additionalProperties": False}
 
 
 def digest(content: Any) -> str:

@@ -39,6 +39,6 @@ def _warmup(trial: TrialConfig) -> str | None:
     if not isinstance(settings, DQN | SAC) or steps - settings.warmup_steps >= settings.steps_per_update:
         return None
     return (
-        f"nothing is learned, as updates begin after {settings.name}.warmup_steps {settings.warmup_steps:,}, and the "
+        f"nothing is learned, as updates begin after algorithm.warmup_steps {settings.warmup_steps:,}, and the "
         f"training ends after {steps:,} env steps ({counted(trial.stop_epochs, 'epoch')})"
     )

@@ -1,16 +1,22 @@
-"""Methods: presets of algorithm, network and regulariser, and the name of what a training uses."""
+"""Methods: presets of algorithm, network and regulariser, what is made of them, and the name of what a training is."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial, reduce
 from typing import Any
 
 from rllib_scale.config.algorithms import ALGORITHM_MODELS
+from rllib_scale.config.base import Model, merged
 from rllib_scale.config.network import NETWORK_MODELS
+from rllib_scale.config.training import SRRConfig, StopConfig, TrialResources
 from rllib_scale.errors import choice_error
 
+SECTIONS = ("algorithm", "network", "srr", "stop", "resources")
+"""Sections of a trial that a method's preset, a sweep, an entry of `methods` and a grid give in part."""
+MEMBERS: dict[str, dict[str, Any]] = {"algorithm": ALGORITHM_MODELS, "network": NETWORK_MODELS}
+"""Models of the sections that are one of several, by the names of these."""
 Partial = Mapping[str, Any]
 """Some settings of a section."""
 
@@ -152,5 +158,85 @@ def _telling(member: str) -> dict[str, Any]:
     """The settings of an algorithm or a network that some preset changes, with their defaults."""
     sections = [part for preset in METHODS.values() for part in (preset.algorithm, preset.network or {})]
     keys = {key for part in sections if part.get("name") == member for key in part} - {"name"}
-    fields = (ALGORITHM_MODELS | NETWORK_MODELS)[member].model_fields if keys else {}
+    fields: Any = (ALGORITHM_MODELS | NETWORK_MODELS)[member].model_fields if keys else {}
     return {key: fields[key].default for key in keys}
+
+
+def composed(method: str, *layers: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of a training: a method's preset with layers of sections over it, each merged; the last one wins.
+
+    A section that names another algorithm or network than the preset drops what the preset sets there. An own encoder
+    is a network of its own. `srr` acts where the method has SRR.
+
+    Args:
+        method: name of a preset.
+        layers: sections of a trial (`SECTIONS`) with some settings each. An empty one, and null, changes nothing.
+
+    Raises:
+        ValueError: there is no such method; a section is no mapping; or an algorithm or a network has no such setting.
+    """
+    preset = preset_of(method)
+    given = {name: [_mapping(name, layer.get(name)) for layer in layers] for name in SECTIONS}
+    encoder = [layer["encoder"] for layer in given["network"] if "encoder" in layer][-1:]
+    if encoder:
+        given["network"] = [{key: layer[key] for key in layer if key != "encoder"} for layer in given["network"]]
+        given["network"] += [{"name": "custom", "encoder": encoder[0]}] * (encoder[0] is not None)
+    return {
+        "algorithm": _member(method, "algorithm", preset.algorithm, given["algorithm"]),
+        "network": _member(method, "network", preset.network, given["network"]),
+        "srr": None if preset.srr is None else _over(SRRConfig, preset.srr, given["srr"]),
+        "stop": _over(StopConfig, {}, given["stop"]),
+        "resources": _over(TrialResources, {}, given["resources"]),
+    }
+
+
+def _mapping(section: str, value: Any) -> Mapping[str, Any]:
+    if isinstance(value, Model):
+        return value.model_dump(exclude_unset=True)
+    if not (value is None or isinstance(value, Mapping)):
+        raise ValueError(f"{section}: must be a mapping of keys to values (got {value!r:.60})")
+    return value or {}
+
+
+def _over(model: type[Model] | None, base: Mapping[str, Any], layers: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    return reduce(partial(merged, model), layers, dict(base))
+
+
+def _member(
+    method: str, section: str, preset: Partial | None, layers: list[Mapping[str, Any]]
+) -> dict[str, Any] | None:
+    """The settings of an algorithm or a network."""
+    name = next((layer["name"] for layer in reversed(layers) if layer.get("name") is not None), None)
+    if preset is None and name is None:
+        if unused := next((key for layer in layers for key in layer), None):
+            raise ValueError(f"{section}.{unused}: {method} has no {section}; {_place(section, unused)}")
+        return None
+    base = preset if preset is not None and name in (None, preset["name"]) else {"name": name}
+    models = MEMBERS[section]
+    model: Any = models.get(str(base["name"]))
+    found = _over(model, base, layers)
+    for key in found if model is not None else ():
+        if key not in model.model_fields and any(key in other.model_fields for other in models.values()):
+            raise ValueError(
+                f"{section}.{key}: {method}, with {section} {base['name']}, has none; {_place(section, key)}"
+            )
+    return found
+
+
+def has_setting(method: str, path: str) -> bool:
+    """Whether a method, as its preset is, has the setting at a config path; other sections than its own it has."""
+    section, _, below = path.partition(".")
+    if section == "srr":
+        return METHODS[method].srr is not None
+    if section not in MEMBERS or not below:
+        return True
+    member = getattr(METHODS[method], section)
+    return member is not None and below.partition(".")[0] in MEMBERS[section][member["name"]].model_fields
+
+
+def _place(section: str, key: str) -> str:
+    """Where a setting that not all methods of a sweep have may stand."""
+    having = [name for name, model in MEMBERS[section].items() if key in model.model_fields]
+    methods = [name for name in METHODS if has_setting(name, f"{section}.{key}")]
+    entry = f"{(methods or ['METHOD'])[0]}: {{{section}: {{{key}: ...}}}}"
+    return f"valid: with {section} {', '.join(having)}; for one of several methods: `methods: [{{{entry}}}, ...]`"

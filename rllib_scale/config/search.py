@@ -192,19 +192,15 @@ def rounded(value: float) -> float:
     return float(f"{value:.{DIGITS}g}")
 
 
-def points(search: SearchConfig | None, sections: type[Model]) -> list[Point]:
+def points(search: SearchConfig | None) -> list[Point]:
     """The random points to train; without a search or a space one point without settings.
-
-    Args:
-        search: the search.
-        sections: model whose fields are the settings, which tells the integers among them.
 
     Raises:
         UserError: the bounds of an integer have none between them.
     """
     if search is None or not search.space:
         return [{}]
-    integers = integers_of(search, sections)
+    integers = integers_of(search)
     # A generator for each point: more samples later do not change the first points.
     generators = (np.random.default_rng([search.seed, index]) for index in range(search.samples))
     return [
@@ -213,13 +209,13 @@ def points(search: SearchConfig | None, sections: type[Model]) -> list[Point]:
     ]
 
 
-def integers_of(search: SearchConfig, sections: type[Model]) -> set[str]:
+def integers_of(search: SearchConfig) -> set[str]:
     """The paths of a space that are integers.
 
     Raises:
         UserError: the bounds of an integer have none between them.
     """
-    integers = {path for path in search.space if is_integer(sections, path)}
+    integers = {path for path in search.space if is_integer(TrialConfig, path)}
     for path in integers:
         bounds = search.space[path].bounds
         if bounds is not None and math.ceil(bounds[0]) > math.floor(bounds[1]):
@@ -247,7 +243,7 @@ def check_acts(search: SearchConfig | None, trainings: Iterable[TrialConfig]) ->
         for epochs, per_epoch in ((training.stop_epochs, training.env_steps_per_epoch or 0) for training in trainings)
     )
     if interval > last:
-        valid = f"1 to {last}, or more training.epochs" if last else "more training.epochs"
+        valid = f"1 to {last}, or more algorithm.epochs" if last else "more algorithm.epochs"
         raise UserError(
             f"search.{name} {interval}: the trainings end after {steps} env steps, before {search.scheduler} compares "
             f"them; valid: {valid}"

@@ -4,19 +4,11 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping
-from typing import Annotated, Any, Literal, TypeVar
+from collections.abc import Iterator, Mapping
+from functools import partial, reduce
+from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import (
-    Field,
-    GetCoreSchemaHandler,
-    GetJsonSchemaHandler,
-    ValidationError,
-    field_validator,
-    model_validator,
-)
-from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema
+from pydantic import Discriminator, Field, Tag, ValidationError, field_validator, model_validator
 
 from rllib_scale.config import (
     MAX_SERVERS,
@@ -29,32 +21,36 @@ from rllib_scale.config import (
     MaskMode,
     Model,
     Seed,
+    SRRConfig,
+    StopConfig,
     TrialResources,
     family,
     scenario,
 )
-from rllib_scale.config.base import MAX_EPISODES, merged
-from rllib_scale.config.identity import settings_in
+from rllib_scale.config.algorithms import ALGORITHM_MODELS
+from rllib_scale.config.base import MAX_EPISODES, Some, merged
+from rllib_scale.config.methods import SECTIONS, preset_of
+from rllib_scale.config.network import NETWORK_MODELS
 from rllib_scale.config.schedulers import parse_scheduler
 from rllib_scale.config.search import SearchConfig
-from rllib_scale.config.trial import Sections
-from rllib_scale.config.unused import refuse_unused
 from rllib_scale.config.yaml_files import explain
 from rllib_scale.errors import UserError, choice_error
 
-TRIAL_SECTIONS = tuple(Sections.model_fields)
-"""Sections of a sweep that all trials share and that a grid may vary."""
 TRAIN_SCENARIO = "train"
 """Evaluation of each trial on the problem of its training, at each test scale."""
 EVALUATED_ALONE = (TRAIN_SCENARIO, *family.SCENARIOS)
 """Names in `evaluation.scenarios` that are no scenario to train on."""
 MAX_TRIALS = 10_000
 """Trials of one sweep: more would take minutes to expand."""
+VARIED = ("scenario", "env", *SECTIONS)
+"""Keys of a sweep that a grid may vary, they or what is below them."""
 
-Overrides = tuple[tuple[str, Any], ...]
+Point = tuple[tuple[str, Any], ...]
 """Config path and value of each setting at a point of a grid or a search."""
-M = TypeVar("M", bound=Model)
+Grid = dict[str, Annotated[tuple[Any, ...], Field(min_length=1)]]
+"""Config path -> values."""
 _Scale = Annotated[int, Field(ge=MIN_SERVERS, le=MAX_SERVERS)]
+_RANGE = re.compile(r"range\( *(\d+) *, *(\d+) *\)|(\d+)\.\.(\d+)")
 
 
 class EvaluationConfig(Model):
@@ -107,30 +103,49 @@ class SweepResources(TrialResources):
     max_concurrent: Count | None = Field(default=None, description="trainings at once; unset: as many as fit")
 
 
-Grid = dict[str, Annotated[tuple[Any, ...], Field(min_length=1)]]
-"""Config path -> values."""
-GRID_KEYS = ("scenario", "resources", *TRIAL_SECTIONS)
-"""Keys of a sweep that a grid may vary, they or what is below them."""
-_RANGE = re.compile(r"range\( *(\d+) *, *(\d+) *\)|(\d+)\.\.(\d+)")
+_Algorithm = Annotated[dict[str, Any], Some(*ALGORITHM_MODELS.values())]
+_Network = Annotated[dict[str, Any], Some(*NETWORK_MODELS.values())]
+_Env = Annotated[dict[str, Any], Some(EnvConfig)]
 
 
-class _AsWritten:
-    """Settings as they are written, which an EnvConfig checks when they lie over a scenario."""
+class Own(Model):
+    """Settings that one of several methods has over those of its sweep."""
 
-    @classmethod
-    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        return handler(dict[str, Any])
+    algorithm: _Algorithm = Field(default={})
+    network: _Network = Field(default={})
+    srr: SRRConfig = SRRConfig()
+    env: _Env = Field(default={})
+    stop: StopConfig = StopConfig()
+    resources: TrialResources = TrialResources()
 
-    @classmethod
-    def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        return handler(EnvConfig.__pydantic_core_schema__)
+
+_Method = Annotated[
+    Annotated[str, Tag("name")] | Annotated[dict[str, Own], Field(min_length=1, max_length=1), Tag("settings")],
+    Discriminator(lambda value: "settings" if isinstance(value, Mapping) else "name"),
+]
 
 
-class _Product(Model):
+class Varied(NamedTuple):
+    """A setting that varies: the key that says so, its config path, and its values, or the bounds of a search."""
+
+    where: str
+    path: str
+    values: tuple[Any, ...]
+
+
+class SweepConfig(Model):
+    """A sweep: methods x seeds x grid, each trial trained once and evaluated at every scale.
+
+    Its sections have the shape of a trial, with some settings each, which lie over the presets of all its methods.
+    """
+
     name: str = Field(pattern=r"^[a-zA-Z0-9][a-zA-Z0-9._-]*$")
     description: str = ""
     scenario: str = Field(default="paper", description="a named problem, or `package.module:Name`")
-    methods: tuple[str, ...] = Field(description="to train; empty: rules alone, and nothing is trained")
+    methods: tuple[_Method, ...] = Field(
+        description="to train: names, or names with settings of their own, as `{scale: {algorithm: {passes: 2}}}`; "
+        "empty: rules alone, and nothing is trained"
+    )
     seeds: tuple[Seed, ...] = Field(
         default=(42,), min_length=1, description="of trainings; also `range(1, 6)` or `1..5`, which are 1, 2, 3, 4, 5"
     )
@@ -139,6 +154,21 @@ class _Product(Model):
         default=(), description="as grid, but the values of one mapping vary together; several mappings are combined"
     )
     search: SearchConfig | None = None
+    algorithm: _Algorithm = Field(default={}, description="settings of the algorithms; `name` replaces a method's")
+    network: _Network = Field(default={}, description="settings of the networks; `name` replaces a method's")
+    srr: SRRConfig = Field(default=SRRConfig(), description="settings of the methods that have SRR")
+    env: _Env = Field(default={}, description="settings of the problem that differ from the scenario's")
+    stop: StopConfig = StopConfig()
+    resources: SweepResources = SweepResources()
+    evaluation: EvaluationConfig = EvaluationConfig()
+    checkpoints: CheckpointConfig = CheckpointConfig()
+    tracking: tuple[Literal["mlflow", "wandb"], ...] = Field(
+        default=(), description="where training curves go, too; needs the extra `tracking`"
+    )
+    custom_scenarios: dict[str, EnvConfig] = Field(
+        default={},
+        description="user-defined problems by name; those named by import path are added on loading",
+    )
 
     @field_validator("seeds", mode="before")
     @classmethod
@@ -168,44 +198,12 @@ class _Product(Model):
                 raise ValueError(f"the values of a mapping vary together and must be equally many: {said}")
         return groups
 
-    @property
-    def varied(self) -> Grid:
-        """Config path -> values, of all settings that vary."""
-        return {path: values for group in (self.grid, *self.zip) for path, values in group.items()}
-
-    @property
-    def axes(self) -> list[list[Overrides]]:
-        """The axes of the product: of each, the settings at its points."""
-        groups = [{path: values} for path, values in self.grid.items()] + list(self.zip)
-        return [
-            [tuple(zip(group, point, strict=True)) for point in zip(*group.values(), strict=True)] for group in groups
-        ]
-
-
-class SweepConfig(Sections, _Product):  # fields come from right to left: name and methods first
-    """A sweep: methods x seeds x grid, each trial trained once and evaluated at every scale."""
-
-    env: Annotated[dict[str, Any], _AsWritten] = Field(  # type: ignore[assignment]
-        default={}, description="settings of the problem that differ from the scenario's"
-    )
-    evaluation: EvaluationConfig = EvaluationConfig()
-    resources: SweepResources = SweepResources()
-    checkpoints: CheckpointConfig = CheckpointConfig()
-    tracking: tuple[Literal["mlflow", "wandb"], ...] = Field(
-        default=(), description="where training curves go, too; needs the extra `tracking`"
-    )
-    custom_scenarios: dict[str, EnvConfig] = Field(
-        default={},
-        description="user-defined problems by name; those named by import path are added on loading",
-    )
-
     @model_validator(mode="after")
     def _scenarios_are_known(self) -> SweepConfig:
         for name in self.custom_scenarios:
             if name in (*SCENARIOS, *EVALUATED_ALONE):
                 raise ValueError(f"custom_scenarios.{name}: is a shipped scenario; give yours another name")
-        trained = map(str, self.varied.get("scenario", (self.scenario,)))
-        for name in (self.scenario, *trained, *self.evaluation.scenarios):
+        for name in map(str, (*self.trained_scenarios, *self.evaluation.scenarios)):
             if name not in (*SCENARIOS, *self.custom_scenarios, *EVALUATED_ALONE):
                 raise ValueError(
                     str(choice_error("scenario", name, (*SCENARIOS, *self.custom_scenarios, *family.SCENARIOS)))
@@ -218,18 +216,21 @@ class SweepConfig(Sections, _Product):  # fields come from right to left: name a
         return self
 
     @model_validator(mode="after")
-    def _grid_is_sound(self) -> SweepConfig:
-        for method in self.methods:
-            if method not in METHODS:
-                raise ValueError(str(choice_error("method", method, METHODS)))
+    def _methods_are_known(self) -> SweepConfig:
+        for name, own in self.entries:
+            if preset_of(name).srr is None and own.get("srr"):
+                having = ", ".join(other for other, preset in METHODS.items() if preset.srr is not None)
+                raise ValueError(f"methods.{name}.srr: {name} has no SRR; valid: a method that has, as {having}")
         if not self.methods and not self.evaluation.heuristics:
             raise ValueError("methods and evaluation.heuristics are both empty: there is nothing to run")
-        space = self.search.space if self.search is not None else {}
-        paths = [("grid", path) for path in self.grid] + [("zip", path) for group in self.zip for path in group]
+        return self
+
+    @model_validator(mode="after")
+    def _grid_is_sound(self) -> SweepConfig:
         seen: set[str] = set()
-        for where, path in (*paths, *(("search.space", path) for path in space)):
-            if path.split(".")[0] not in GRID_KEYS:
-                raise ValueError(f"{where}.{path}: must be or begin with one of {', '.join(GRID_KEYS)}")
+        for where, path, _ in self.varied:
+            if path.split(".")[0] not in VARIED:
+                raise ValueError(f"{where}.{path}: must be or begin with one of {', '.join(VARIED)}")
             if path in seen:
                 raise ValueError(f"{where}.{path}: stands twice in grid, zip and search.space")
             seen.add(path)
@@ -273,89 +274,90 @@ class SweepConfig(Sections, _Product):  # fields come from right to left: name a
                     )
         return self
 
+    @property
+    def entries(self) -> list[tuple[str, dict[str, Any]]]:
+        """Name of each method, and the sections that it has of its own."""
+        entries: list[tuple[str, dict[str, Any]]] = []
+        for method in self.methods:
+            if isinstance(method, str):
+                entries.append((method, {}))
+            else:
+                entries += [(name, own.model_dump(exclude_unset=True)) for name, own in method.items()]
+        return entries
+
+    @property
+    def sections(self) -> dict[str, Any]:
+        """The sections that all methods share, as they are written."""
+        found = self.model_dump(mode="json", include={"env", *SECTIONS}, exclude_unset=True)
+        found.get("resources", {}).pop("max_concurrent", None)
+        return found
+
+    @property
+    def varied(self) -> list[Varied]:
+        """All settings that vary."""
+        groups = [("grid", self.grid), *(("zip", group) for group in self.zip)]
+        space = self.search.space.items() if self.search is not None else ()
+        return [Varied(where, path, values) for where, group in groups for path, values in group.items()] + [
+            Varied("search.space", path, values.choice or values.bounds or ()) for path, values in space
+        ]
+
+    @property
+    def axes(self) -> list[list[Point]]:
+        """The axes of the product: of each, the settings at its points."""
+        groups = [{path: values} for path, values in self.grid.items()] + list(self.zip)
+        return [
+            [tuple(zip(group, point, strict=True)) for point in zip(*group.values(), strict=True)] for group in groups
+        ]
+
+    @property
+    def trained_scenarios(self) -> list[str]:
+        """The scenarios that are trained on."""
+        varied = [values for _, path, values in self.varied if path == "scenario"]
+        return list(varied[0]) if varied else [self.scenario]
+
     def problem(self, name: str) -> EnvConfig:
         """The problem of a shipped or user-defined scenario."""
         return self.custom_scenarios[name] if name in self.custom_scenarios else scenario(name)
 
-    def problem_at(self, point: Overrides) -> tuple[str, EnvConfig]:
-        """Scenario and problem at a point of the grid: `env` lies over the scenario, the point's settings over both.
+    def problem_at(self, point: Point, own: Mapping[str, Any] | None = None) -> tuple[str, EnvConfig]:
+        """Scenario and problem at a point: over the scenario lie `env`, that of a method, and the point's settings.
 
         Raises:
             ValueError: one line with the first mistakes.
         """
         name = next((str(value) for path, value in reversed(point) if path == "scenario"), self.scenario)
-        own = [(path, value) for path, value in point if path.split(".")[0] == "env"]
-        try:
-            return name, over(self.problem(name), [("env", self.env), *own], "env")
-        except UserError as error:
-            raise ValueError(str(error)) from None
+        written = [layer["env"] for layer in ({"env": self.env}, own or {}, *layers(point)) if layer.get("env")]
+        for env in written:
+            if not isinstance(env, Mapping):
+                raise ValueError(f"env: must be a mapping of keys to values (got {env!r:.60})")
+        found = self.problem(name)
+        if written:
+            settings = reduce(partial(merged, EnvConfig), written, found.model_dump(mode="json"))
+            try:
+                found = EnvConfig.model_validate(settings)
+            except ValidationError as error:
+                raise ValueError(explain(error, "env", settings)) from None
+        for env in written:
+            found.check_arrivals(env)
+        return name, found
 
     @property
     def evaluated_scenarios(self) -> tuple[str, ...]:
         """Scenarios of the evaluations; by default the problem of each training."""
         return self.evaluation.scenarios or (TRAIN_SCENARIO,)
 
+    def written(self) -> dict[str, Any]:
+        """JSON content as in YAML, what it refers to resolved; it makes the same sweep."""
+        return self.model_dump(mode="json", exclude_unset=True)
 
-def nested(path: str, value: Any) -> Any:
-    """A value at a config path as it stands in the section where the path begins.
 
-    >>> nested("srr.lambda_kl", 0.1)
-    {'lambda_kl': 0.1}
+def layers(point: Point) -> Iterator[dict[str, Any]]:
+    """The settings of a point as sections; a setting lies over the section that it stands in, whichever is first.
+
+    >>> list(layers((("srr.lambda_kl", 0.1), ("srr", {"lambda_kl": 0, "ramp_epochs": 3}))))
+    [{'srr': {'lambda_kl': 0, 'ramp_epochs': 3}}, {'srr': {'lambda_kl': 0.1}}]
     """
-    for key in reversed(path.split(".")[1:]):
-        value = {key: value}
-    return value
-
-
-def over(base: M, settings: Iterable[tuple[str, Any]], section: str) -> M:
-    """A section with settings over it, those of its own sections merged into what is there.
-
-    Args:
-        base: the section.
-        settings: config path, of the section or below it, and value; null stands for the default, of the whole section
-            for `base`.
-        section: config path of the section.
-
-    Raises:
-        ValueError: one line with the first mistakes.
-    """
-    data = plain = base.model_dump(mode="json")
-    for path, value in settings:
-        value = nested(path, value)
-        if not (value is None or isinstance(value, Mapping)):
-            raise ValueError(f"{section}: must be a mapping of keys to values (got {value!r:.60})")
-        data = plain if value is None else merged(type(base), data, value)
-    try:
-        return base if data is plain else type(base).model_validate(data)
-    except ValidationError as error:
-        raise ValueError(explain(error, section)) from None
-
-
-def refuse_unused_settings(sweep: SweepConfig, written: Mapping[str, Any]) -> None:
-    """Refuse settings that no method of a sweep uses. `written` is the sweep as in YAML.
-
-    Raises:
-        ValueError: with the setting and what is valid.
-    """
-    if isinstance(env := written.get("env"), Mapping):
-        sweep.problem_at(())[1].check_arrivals(env)
-        problems = sweep.training.problems
-        if problems is not None and problems.family is not None and TRAIN_SCENARIO not in sweep.evaluated_scenarios:
-            for name in ("workload", "communication", "information"):
-                if name in env:
-                    raise ValueError(f"env.{name}: training.problems any draws its own; leave one of the two out")
-    given = [("", path, value) for path, value in settings_in(dict(written)).items() if _is_of_trials(path)]
-    for where, varied in (("grid.", sweep.varied), ("search.space.", _searched(sweep))):
-        for path, value in ((path, value) for path, values in varied.items() for value in values):
-            given += [(where, *each) for each in settings_in({path: value}).items() if _is_of_trials(path)]
-    refuse_unused(sweep.methods, sweep.problem_at(())[1], given)
-
-
-def _is_of_trials(path: str) -> bool:
-    return path.split(".")[0] in TRIAL_SECTIONS
-
-
-def _searched(sweep: SweepConfig) -> dict[str, tuple[Any, ...]]:
-    """Config path -> values of a choice, or the bounds, of what a search varies."""
-    space = sweep.search.space if sweep.search is not None else {}
-    return {path: values.choice or values.bounds or () for path, values in space.items()}
+    for path, value in sorted(point, key=lambda setting: setting[0].count(".")):
+        for key in reversed(path.split(".")):
+            value = {key: value}
+        yield value

@@ -2,80 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
-from functools import partial, reduce
-from typing import Annotated, Any, Literal
+from collections.abc import Mapping
+from typing import Any, Literal
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from rllib_scale.config.algorithms import (
-    ALGORITHM_MODELS,
     CMAES,
-    DQN,
     PPO,
-    SAC,
     AnyAlgorithm,
     Imitation,
     InEpochs,
     Minibatched,
     Reinforce,
     Rewarded,
-    TrainingConfig,
     WholeEpisodes,
 )
-from rllib_scale.config.base import Model, Seed, SomeOf, merged
+from rllib_scale.config.base import Model, Seed
 from rllib_scale.config.identity import content_id
-from rllib_scale.config.methods import METHODS, Partial, method_in, preset_of
+from rllib_scale.config.methods import METHODS, SECTIONS, composed, method_in
 from rllib_scale.config.network import (
     NETWORK_MODELS,
     AnyNetwork,
     CrossAttentionConfig,
     CustomEncoderConfig,
     DecimaConfig,
-    DeepRMConfig,
-    EncoderConfig,
 )
 from rllib_scale.config.pinned import without_places
 from rllib_scale.config.problem import EnvConfig, ObservationConfig, RewardConfig
 from rllib_scale.config.rounds import without_paper_mode
 from rllib_scale.config.schedulers import DISPATCHERS, HEURISTICS, RuleSpec, parse_scheduler
-from rllib_scale.config.training import ProblemsConfig, SRRConfig, StopConfig, TrialResources
+from rllib_scale.config.training import NO_SRR, ProblemsConfig, SRRConfig, StopConfig, TrialResources
+from rllib_scale.config.yaml_files import set_path
 from rllib_scale.errors import offered
-
-SECTIONS = ("algorithm", "network", "srr", "stop", "resources")
-"""Sections of a trial that a method's preset, a sweep, an entry of `methods` and a grid give in part."""
-MEMBERS: dict[str, dict[str, Any]] = {"algorithm": ALGORITHM_MODELS, "network": NETWORK_MODELS}
-Given = dict[str, Any]
-"""The settings of an algorithm or a network that a section gives."""
-NOTHING: Given = {}
-_ENCODERS = tuple(model for model in NETWORK_MODELS.values() if issubclass(model, EncoderConfig))
-
-
-class Sections(Model):
-    """Sections in YAML that all trainings of a sweep share, and that a grid or a search may vary."""
-
-    env: EnvConfig = EnvConfig()
-    training: TrainingConfig = TrainingConfig()
-    ppo: Annotated[Given, SomeOf(PPO)] = NOTHING
-    imitation: Annotated[Given, SomeOf(Imitation)] = NOTHING
-    dqn: Annotated[Given, SomeOf(DQN)] = NOTHING
-    sac: Annotated[Given, SomeOf(SAC)] = NOTHING
-    cma: Annotated[Given, SomeOf(CMAES)] = NOTHING
-    reinforce: Annotated[Given, SomeOf(Reinforce)] = NOTHING
-    network: Annotated[Given, SomeOf(EncoderConfig, *_ENCODERS)] = NOTHING
-    decima: Annotated[Given, SomeOf(DecimaConfig)] = NOTHING
-    deeprm: Annotated[Given, SomeOf(DeepRMConfig)] = NOTHING
-    srr: SRRConfig = SRRConfig()
-    stop: StopConfig = StopConfig()
-
-
-class TrialSections(Sections):
-    """One training in the form of sections."""
-
-    method: str = "scale"
-    seed: Seed = 42
-    resources: TrialResources = TrialResources()
-    population: str = ""
 
 
 class TrialConfig(Model):
@@ -107,13 +66,6 @@ class TrialConfig(Model):
         sections = {name: value for name, value in settings.items() if name in SECTIONS}
         rest = {name: value for name, value in settings.items() if name not in SECTIONS}
         return cls.model_validate({"seed": 42, "env": EnvConfig()} | rest | composed(method, sections))
-
-    @model_validator(mode="before")
-    @classmethod
-    def _of_sections(cls, data: Any) -> Any:
-        if isinstance(data, Mapping) and "algorithm" not in data:
-            data = TrialSections.model_validate(data)
-        return _of_sections(data) if isinstance(data, TrialSections) else data
 
     @field_validator("srr")
     @classmethod
@@ -363,44 +315,29 @@ class TrialConfig(Model):
         """Method, seed and hash: unique within a sweep."""
         return f"{self.method}-s{self.seed}-{self.trial_id}"
 
-    def settings(self, sections: Collection[str] | None = None, told: bool = False) -> dict[str, Any]:
-        """The settings of the trial as plain data, by their keys in YAML, of which `model_validate` makes it again.
-
-        Args:
-            sections: some sections, those of the algorithm together; None: all.
-            told: leave out settings at their defaults.
-        """
-        wanted = None if sections is None else {self._part_of(name) for name in sections}
-        content = self.model_dump(mode="json", include=wanted, exclude_defaults=told)
-        if wanted is None:
-            content["method"] = self.method
-        if (algorithm := content.pop("algorithm", None)) is not None:
-            content["training"] = {key: algorithm.pop(key) for key in TrainingConfig.model_fields if key in algorithm}
-            content[algorithm.pop("name")] = algorithm
-        if (network := content.pop("network", None)) is not None and self.network is not None:
-            content[self.network.section] = {key: value for key, value in network.items() if key != "name"}
-        return {key: value for key, value in content.items() if value is not None}
-
-    @staticmethod
-    def _part_of(section: str) -> str:
-        """The field of a trial that a section in YAML is about."""
-        if section == "training" or section in ALGORITHM_MODELS:
-            return "algorithm"
-        return "network" if section in ("decima", "deeprm") else section
-
     def setting(self, path: str) -> Any:
-        """The value at a config path, which may name a shared setting in the section of its algorithm, too.
+        """The value at a config path.
 
         Raises:
-            KeyError: the method has no such setting.
+            KeyError: there is no such setting.
         """
-        content: Any = self.settings()
-        content[self.algorithm.name] |= content["training"]
+        content: Any = self._plain()
         for key in path.split("."):
             if not isinstance(content, dict):
                 raise KeyError(path)
             content = content[key]
         return content
+
+    def changed(self, settings: Mapping[str, Any]) -> TrialConfig:
+        """The training with other values at some config paths."""
+        content = self._plain()
+        for path, value in settings.items():
+            set_path(content, path, value)
+        return TrialConfig.model_validate(content)
+
+    def _plain(self) -> dict[str, Any]:
+        content = self.model_dump(mode="json")
+        return content | {"srr": (self.srr or NO_SRR).model_dump(mode="json")}
 
 
 def trained_on(env: EnvConfig, algorithm: Any) -> EnvConfig:
@@ -417,101 +354,3 @@ def trained_on(env: EnvConfig, algorithm: Any) -> EnvConfig:
     if isinstance(algorithm, Reinforce):
         observation = observation.model_copy(update={"feature_set": "paper"})
     return env if observation == env.observation else env.model_copy(update={"observation": observation})
-
-
-def composed(method: str, *layers: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of a training: a method's preset with layers of sections over it, each merged; the last one wins.
-
-    A section that names another algorithm or network than the preset drops what the preset sets there. An own encoder
-    is a network of its own. `srr` acts where the method has SRR.
-
-    Args:
-        method: name of a preset.
-        layers: sections of a trial (`SECTIONS`) with some settings each. An empty one, and null, changes nothing.
-
-    Raises:
-        ValueError: there is no such method; a section is no mapping; or an algorithm or a network has no such setting.
-    """
-    preset = preset_of(method)
-    given = {name: [_mapping(name, layer.get(name)) for layer in layers] for name in SECTIONS}
-    encoder = [layer["encoder"] for layer in given["network"] if "encoder" in layer][-1:]
-    if encoder:
-        given["network"] = [{key: layer[key] for key in layer if key != "encoder"} for layer in given["network"]]
-        given["network"] += [{"name": "custom", "encoder": encoder[0]}] * (encoder[0] is not None)
-    return {
-        "algorithm": _member(method, "algorithm", preset.algorithm, given["algorithm"]),
-        "network": _member(method, "network", preset.network, given["network"]),
-        "srr": None if preset.srr is None else _over(SRRConfig, preset.srr, given["srr"]),
-        "stop": _over(StopConfig, {}, given["stop"]),
-        "resources": _over(TrialResources, {}, given["resources"]),
-    }
-
-
-def _mapping(section: str, value: Any) -> Mapping[str, Any]:
-    if isinstance(value, Model):
-        return value.model_dump(exclude_unset=True)
-    if not (value is None or isinstance(value, Mapping)):
-        raise ValueError(f"{section}: must be a mapping of keys to values (got {value!r:.60})")
-    return value or {}
-
-
-def _over(model: type[Model] | None, base: Mapping[str, Any], layers: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    return reduce(partial(merged, model), layers, dict(base))
-
-
-def _member(
-    method: str, section: str, preset: Partial | None, layers: list[Mapping[str, Any]]
-) -> dict[str, Any] | None:
-    """The settings of an algorithm or a network."""
-    name = next((layer["name"] for layer in reversed(layers) if layer.get("name") is not None), None)
-    if preset is None and name is None:
-        if unused := next((key for layer in layers for key in layer), None):
-            raise ValueError(f"{section}.{unused}: {method} has no {section}; {_place(section, unused)}")
-        return None
-    base = preset if preset is not None and name in (None, preset["name"]) else {"name": name}
-    models = MEMBERS[section]
-    model: Any = models.get(str(base["name"]))
-    found = _over(model, base, layers)
-    for key in found if model is not None else ():
-        if key not in model.model_fields and any(key in other.model_fields for other in models.values()):
-            raise ValueError(
-                f"{section}.{key}: {method}, with {section} {base['name']}, has none; {_place(section, key)}"
-            )
-    return found
-
-
-def _place(section: str, key: str) -> str:
-    """Where a setting that not all methods of a sweep have may stand."""
-    having = [name for name, model in MEMBERS[section].items() if key in model.model_fields]
-    methods = [name for name, preset in METHODS.items() if (getattr(preset, section) or {}).get("name") in having]
-    entry = f"{(methods or ['METHOD'])[0]}: {{{section}: {{{key}: ...}}}}"
-    return f"valid: with {section} {', '.join(having)}; for one of several methods: `methods: [{{{entry}}}, ...]`"
-
-
-# ---------------------------------------------------------------------- sections of an older shape
-
-
-def _of_sections(sections: TrialSections) -> dict[str, Any]:
-    preset = preset_of(sections.method)
-    algorithm = preset.algorithm["name"]
-    if sections.imitation.get("expert") and algorithm == "ppo" and not preset.algorithm.get("copies"):
-        algorithm = "imitation"
-    shared = {key: value for key, value in sections.training if value is not None}
-    network = preset.network and preset.network["name"]
-    of_network = getattr(sections, network if network in ("decima", "deeprm") else "network") if network else {}
-    if of_network.get("encoder"):
-        network = "custom"
-    layer = {
-        "algorithm": {"name": algorithm} | shared | getattr(sections, algorithm),
-        "network": {key: value for key, value in of_network.items() if key in NETWORK_MODELS[network].model_fields}
-        if network
-        else {},
-        "srr": sections.srr,
-        "stop": sections.stop,
-        "resources": sections.resources,
-    }
-    return composed(sections.method, layer) | {
-        "seed": sections.seed,
-        "env": sections.env,
-        "population": sections.population,
-    }

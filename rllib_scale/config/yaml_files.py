@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import math
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -12,7 +13,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from rllib_scale.errors import UserError, nearest, offered
+from rllib_scale.errors import UserError, choice_error, nearest, offered
 from rllib_scale.files import check_regular
 
 M = TypeVar("M", bound=BaseModel)
@@ -109,7 +110,7 @@ def build_model(model: type[M], data: Any, source: str, below: str = "") -> M:
     try:
         return model.model_validate(data)
     except ValidationError as error:
-        raise UserError(f"{source}: {explain(error, below)}") from None
+        raise UserError(f"{source}: {explain(error, below, data)}") from None
 
 
 def parse_override(text: str) -> tuple[str, Any]:
@@ -123,10 +124,17 @@ def parse_override(text: str) -> tuple[str, Any]:
 def set_path(data: dict[str, Any], path: str, value: Any) -> None:
     """Set `a.b.c` in nested mappings; missing mappings are made, and the name of a preset is replaced.
 
-    The keys of a grid and of a search's space are config paths: `grid.srr.lambda_kl` sets the key `srr.lambda_kl` of
-    `grid`.
+    The keys of a grid, of `zip` and of a search's space are config paths: `grid.srr.lambda_kl` sets the key
+    `srr.lambda_kl` of `grid`.
+
+    Raises:
+        UserError: `zip` has several mappings.
     """
-    above = next((keys for keys in ("grid.", "search.space.") if path.startswith(keys)), "")
+    above = next((keys for keys in ("grid.", "zip.", "search.space.") if path.startswith(keys)), "")
+    if above == "zip." and isinstance(groups := data.get("zip"), list):
+        if len(groups) != 1:
+            raise UserError(f"--set {path}: zip has {len(groups)} mappings; valid: --set zip=[...], all of them")
+        data = {"zip": groups[0]}
     *parents, last = [*above.split(".")[:-1], path.removeprefix(above)] if above else path.split(".")
     for key in parents:
         if not isinstance(data.get(key), dict):
@@ -135,12 +143,12 @@ def set_path(data: dict[str, Any], path: str, value: Any) -> None:
     data[last] = value
 
 
-def explain(error: ValidationError, below: str = "") -> str:
-    """One line with each mistake, its key, `below` a config path, and what is valid."""
+def explain(error: ValidationError, below: str = "", data: Any = None) -> str:
+    """One line with each mistake, its key, `below` a config path, and what is valid; `data` is what was validated."""
     every = error.errors()
     within = {item["loc"][:-1] for item in every}  # a list whose entries are wrong is not too short
     items = [
-        ((*filter(None, [below]), *item["loc"], *key), item)
+        ((*filter(None, [below]), *_keys((*item["loc"], *key), data, item["type"] == "missing")), item)
         for item in every
         if item["type"] != "too_short" or item["loc"] not in within
         for key in item.get("ctx", {}).get("keys", [()])  # `Model` reports mistakes of a section with their keys
@@ -149,6 +157,20 @@ def explain(error: ValidationError, below: str = "") -> str:
     parts = [_explained(".".join(map(str, loc)), item) for loc, item in items[:3]]
     more = len(items) - len(parts)
     return "; ".join(parts) + (f"; and {more} more" if more > 0 else "")
+
+
+def _keys(loc: tuple[int | str, ...], data: Any, is_missing: bool) -> tuple[int | str, ...]:
+    """The keys of a mistake's place, without the names by which a union tells its models apart."""
+    keys: list[int | str] = []
+    for depth, key in enumerate(loc):
+        if isinstance(data, Mapping) and key not in data and not (is_missing and depth == len(loc) - 1):
+            continue
+        keys.append(key)
+        if isinstance(data, Mapping | list | tuple):
+            data = data[key] if (isinstance(data, Mapping) and key in data) or isinstance(key, int) else None
+        else:
+            data = getattr(data, str(key), None)
+    return tuple(keys)
 
 
 def _explained(where: str, item: ErrorDetails) -> str:
@@ -164,6 +186,9 @@ def _explained(where: str, item: ErrorDetails) -> str:
     limit = context.get("le", context.get("ge"))
     if isinstance(limit, float):  # pydantic writes all zeros of 1e-15
         message = f"{message.rpartition(' ')[0]} {limit:g}"
+    if item["type"] == "union_tag_invalid":
+        valid = re.findall(r"'([^']*)'", context["expected_tags"])
+        return f"{where}.name: {choice_error(f'{where}', context['tag'], valid)}"
     if item["type"] == "too_short":
         message = f"must have at least {context['min_length']} entry"
     if item["type"] == "model_type":
@@ -175,7 +200,7 @@ def _explained(where: str, item: ErrorDetails) -> str:
     if item["type"] not in ("value_error", "missing"):
         is_mapping = isinstance(item["input"], (dict, BaseModel))
         message += f" (got {'a mapping' if is_mapping else _short(item['input'])})"
-    return f"{where}: {message}" if where else message
+    return f"{where}: {message}" if where and not message.startswith((f"{where}.", f"{where} ")) else message
 
 
 def _short(value: Any) -> str:

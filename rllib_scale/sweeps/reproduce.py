@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from rllib_scale.clusters.session import ray_session
-from rllib_scale.config.methods import METHODS
+from rllib_scale.config.methods import has_setting
 from rllib_scale.config.plan import Plan
-from rllib_scale.config.unused import sections_of
 from rllib_scale.loading import load_sweep
 from rllib_scale.presets import sweep_file
 from rllib_scale.results.storage import Location
@@ -19,7 +18,7 @@ PARTS = ("table4", "table3", "table3_off_policy", "scenarios", "scale_1024")
 """In this order: a later part reuses the trainings of earlier ones."""
 BUDGETS: dict[str, tuple[str, ...]] = {
     "paper": (),
-    "quick": ("training.epochs=60", "seeds=[42]", "evaluation.episodes=10"),
+    "quick": ("algorithm.epochs=60", "seeds=[42]", "evaluation.episodes=10"),
 }
 """Overrides of every part."""
 
@@ -67,15 +66,16 @@ def plans_of_parts(budget: tuple[str, ...], overrides: tuple[str, ...]) -> dict[
     Raises:
         UserError: no part uses a setting, or one refuses it.
     """
-    sections = {text: text.partition("=")[0].partition(".")[0] for text in overrides}
-    every = sections_of([*METHODS])
-    shared = tuple(text for text in overrides if sections[text] not in every)
     files = {name: sweep_file(name) for name in PARTS}
-    used = {name: sections_of(load_sweep(file, budget + shared).methods) for name, file in files.items()}
-    nowhere = {text for text in overrides if not any(sections[text] in found for found in used.values())}
+    methods = {name: [method for method, _ in load_sweep(file, budget).entries] for name, file in files.items()}
+
+    def has(part: str, override: str) -> bool:
+        return all(has_setting(method, override.partition("=")[0]) for method in methods[part])
+
+    nowhere = {text for text in overrides if not any(has(part, text) for part in PARTS)}
     plans = {}
     for name, file in files.items():
-        # What no part uses goes to the first one, which refuses it.
-        own = tuple(t for t in overrides if t in shared or t in nowhere or sections[t] in used[name])
+        # What no part has goes to the first one, which refuses it.
+        own = tuple(text for text in overrides if text in nowhere or has(name, text))
         plans[name] = make_plan(load_sweep(file, budget + own), file.name)
     return plans

@@ -18,7 +18,6 @@ from ray.tune.search.optuna import OptunaSearch
 
 from rllib_scale.config.plan import Trial
 from rllib_scale.config.search import Distribution, SearchConfig, integers_of
-from rllib_scale.config.trial import Sections
 from rllib_scale.sweeps.history import SETTINGS, Curve, logged
 
 
@@ -51,7 +50,7 @@ class Suggestions(Searcher):
                 self._points[name] = dict(curve[-1][SETTINGS])
                 if name not in unfinished:
                     scores[name] = search.scores(curve)
-        integers = integers_of(search, Sections)
+        integers = integers_of(search)
         self._study = OptunaSearch(
             {path: _distribution(values, path in integers) for path, values in search.space.items()},
             points_to_evaluate=[*self._points.values()],

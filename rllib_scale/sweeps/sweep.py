@@ -17,10 +17,11 @@ import pyarrow.compute as pc
 
 from rllib_scale.config import TrialConfig, digest
 from rllib_scale.config.identity import Settings, settings_in
+from rllib_scale.config.methods import SECTIONS
 from rllib_scale.config.pinned import shown, without_places
 from rllib_scale.config.plan import EvaluationUnit, Plan, Trial, telling, training_row
 from rllib_scale.config.search import SearchConfig
-from rllib_scale.config.sweep import TRIAL_SECTIONS, SweepConfig
+from rllib_scale.config.sweep import SweepConfig
 from rllib_scale.config.yaml_files import build_model
 from rllib_scale.errors import UserError, counted
 from rllib_scale.results import dataset
@@ -91,7 +92,7 @@ class Sweep:
             UserError: they are of another sweep or of other settings that its rows do not name, hold other files, or
                 cannot be written.
         """
-        content, manifest = self.config.model_dump(mode="json"), read_manifest(self.home)
+        content, manifest = self.config.written(), read_manifest(self.home)
         if manifest is not None and manifest["sweep"] == self.config.name:
             self._refuse_other_settings(manifest["config"])
         created = open_folder(self.home, self.config.name, content, digest(content), self.plan.to_json())
@@ -359,7 +360,7 @@ def _ended(trial: Trial, files: Mapping[str, bytes]) -> TrialConfig:
 
 def _unnamed(config: SweepConfig) -> Settings:
     """Settings of a sweep that affect its rows and that no column names, by their config paths."""
-    kept = {"scenario", *TRIAL_SECTIONS}
+    kept = {"scenario", *SECTIONS}
     if config.search is not None and config.search.scheduler == "pbt":  # its results depend on all members
         kept |= {"search", "methods", "seeds"}
     content = config.model_dump(mode="json", include=kept)

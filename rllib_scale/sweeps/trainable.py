@@ -11,7 +11,6 @@ from ray import tune
 from rllib_scale.clusters.session import quieten
 from rllib_scale.config import CMAES, PPO, Reinforce, TrialConfig
 from rllib_scale.config.search import SearchConfig, recent
-from rllib_scale.config.yaml_files import set_path
 from rllib_scale.files import write_json
 from rllib_scale.results.storage import Location
 from rllib_scale.sweeps.checkpoints import Checkpoint, newest_in, reading, writing
@@ -57,12 +56,8 @@ class SchedulingTrial(tune.Trainable):
         self.trial_config = TrialConfig.model_validate_json(trials[config["trial"]])
         changed = {path: value for path, value in config.items() if path not in ("trial", "settings")}
         if changed:
-            settings = self.trial_config.settings()
-            for path, value in changed.items():
-                set_path(settings, path, value)
-            if self.search.algorithm == "optuna":
-                settings["population"] = ""  # with its settings it is a training as any other
-            self.trial_config = TrialConfig.model_validate(settings)
+            own = {"population": ""} if self.search.algorithm == "optuna" else {}  # it is a training as any other
+            self.trial_config = self.trial_config.changed(changed | own)
         self.trained_as = {SETTINGS: changed, MEMBER: config["trial"]} if changed else {}
         self.learner = make_learner(self.trial_config, self._storage)
         self.curve: list[dict[str, Any]] = []
