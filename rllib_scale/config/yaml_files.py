@@ -166,8 +166,10 @@ def _keys(loc: tuple[int | str, ...], data: Any, is_missing: bool) -> tuple[int 
         if isinstance(data, Mapping) and key not in data and not (is_missing and depth == len(loc) - 1):
             continue
         keys.append(key)
-        if isinstance(data, Mapping | list | tuple):
-            data = data[key] if (isinstance(data, Mapping) and key in data) or isinstance(key, int) else None
+        if isinstance(data, Mapping):
+            data = data.get(key)
+        elif isinstance(data, list | tuple) and isinstance(key, int):
+            data = data[key]
         else:
             data = getattr(data, str(key), None)
     return tuple(keys)
