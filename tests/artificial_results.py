@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from functools import cache
 from pathlib import Path
@@ -236,8 +235,6 @@ def publish(folder: Path, trial: Trial, **values: Any) -> None:
     for name in POLICY_FILES:
         write_atomic(folder / "policies" / trial.name / name, lambda path: path.write_text("{}"))
     epochs = int(values.get("epochs", trial.config.stop_epochs))
-    ended = trial.as_trained(trial.config, epochs)
-    row = {"name": trial.name, "trial_id": ended.final.trial_id, "method": trial.config.method, "stopped": False}
-    row |= {"config": json.dumps(trial.config.model_dump(mode="json", exclude_defaults=True))}
-    row |= {"train_seed": trial.config.seed, "epochs": epochs, "policy_bytes": 4}
+    ended = trial.as_trained(trial.config, epochs).trial_id
+    row = {"name": trial.name, "scheduler": ended, "stopped": False, "epochs": epochs, "policy_bytes": 4}
     dataset.append(folder, trainings=[row | values])

@@ -8,13 +8,14 @@ from typing import Any
 import pandas as pd
 
 from networks.observations import random_network
-from rllib_scale.config.plan import SweepConfig
+from rllib_scale.config.plan import SweepConfig, training_row
 from rllib_scale.evaluation.units import evaluate_unit
 from rllib_scale.policies.policy import policy_files, save_policy
 from rllib_scale.results import dataset
 from rllib_scale.results import tables as results
 from rllib_scale.results.storage import Location
 from rllib_scale.sweeps.planning import make_plan
+from sweep_runs import named
 
 
 def play_folder(home: Path, name: str = "played", **settings: Any) -> pd.DataFrame:
@@ -32,20 +33,16 @@ def play_folder(home: Path, name: str = "played", **settings: Any) -> pd.DataFra
     for trial in plan.trials:
         save_policy(home / "policies" / trial.name, random_network(method=trial.config.method), trial.config, epochs=1)
         policies[trial.name] = policy_files(home / "policies" / trial.name)
-        row = {
-            "name": trial.name,
-            "trial_id": trial.identity["trial_id"],
-            "epochs": trial.config.stop_epochs,
-            "stopped": False,
-        }
-        dataset.append(home, trainings=[row | {"stopped": False}])
+        row = {"name": trial.name, "scheduler": trial.scheduler, "epochs": trial.config.stop_epochs, "stopped": False}
+        dataset.append(home, schedulers=[training_row(trial.scheduler, trial.config)], trainings=[row])
+    dataset.append(home, **plan.dimensions)
     rows: list[dict[str, Any]] = []
     features: list[dict[str, Any]] = []
     for unit in plan.units:
-        found = evaluate_unit(unit, policies.get(unit.scheduler))
-        shared = {"sweep": name, "unit": unit.key} | unit.columns
+        found = evaluate_unit(unit, policies.get(unit.name))
+        shared = {"unit": unit.key} | unit.columns
         rows += [shared | row for row in found.episodes]
         if found.features is not None:
             features.append(shared | found.features)
     dataset.append(home, episodes=rows, features=features)
-    return dataset.read(Location(str(home)), "episodes")
+    return named(dataset.read(Location(str(home)), "episodes"), home)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -9,11 +10,13 @@ import sys
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 from click.testing import CliRunner, Result
 
 from rllib_scale.cli import main
+from rllib_scale.config.methods import method_in
 from rllib_scale.results import dataset
 from rllib_scale.results.storage import Location
 from rllib_scale.sweeps.checkpoints import newest_in
@@ -97,7 +100,48 @@ def training(results: Path | Location) -> pd.DataFrame:
 
 def _sorted(results: Path | Location, table: str) -> pd.DataFrame:
     """Each key once."""
-    return dataset.read(Location(str(results)), table).sort_values([*dataset.TABLES[table].key], ignore_index=True)
+    rows = dataset.read(Location(str(results)), table).sort_values([*dataset.TABLES[table].key], ignore_index=True)
+    return named(rows, results)
+
+
+def named(rows: pd.DataFrame, results: Path | Location) -> pd.DataFrame:
+    """Rows with what the dimensions of their results say of their ids."""
+    for table, (key, of) in DIMENSIONS.items():
+        dimension = dataset.read(Location(str(results)), table).drop_duplicates(key).set_index(key)
+        if key in rows:
+            found = rows[key].map({one: of(json.loads(row["settings"]), row) for one, row in dimension.iterrows()})
+            assert found.notna().all(), f"{table}: a row for each id"
+            rows = rows.join(pd.DataFrame([*found], index=rows.index))
+    return rows
+
+
+def trained_with(results: Path | Location) -> dict[str, dict[str, Any]]:
+    """Id of each training -> its settings, as in `schedulers`."""
+    rows = dataset.read(Location(str(results)), "schedulers")
+    rows = rows[rows["kind"] == "training"]
+    return {row["scheduler"]: json.loads(row["settings"]) for _, row in rows.iterrows()}
+
+
+def _trained(settings: dict[str, Any], row: pd.Series) -> dict[str, Any]:
+    learned = row["kind"] == "training"
+    return {
+        "method": method_in(settings) if learned else row["name"],
+        "train_seed": settings["seed"] if learned else None,
+        "kind": row["kind"],
+    }
+
+
+DIMENSIONS: dict[str, tuple[str, Any]] = {
+    "schedulers": ("scheduler", _trained),
+    "problems": (
+        "problem",
+        lambda settings, row: {
+            "scenario": row["scenario"],
+            "test_servers": sum(tier["count"] for tier in settings["cluster"]["tiers"]),
+        },
+    ),
+    "protocols": ("protocol", lambda settings, row: {"mask": settings["episode"]["mask"]}),
+}
 
 
 def epochs(results: Path | Location, by: str = "train_seed") -> dict[object, list[int]]:

@@ -17,7 +17,7 @@ from rllib_scale.config.base import digest
 from rllib_scale.config.pinned import by_name, shown, without_places
 from rllib_scale.config.problem import EnvConfig
 
-IDENTITY_FORMAT = 4
+IDENTITY_FORMAT = 5
 """Part of every digest, as settings at their defaults are not. Raise it when a default changes or acts differently."""
 _ASKED_OF_EPISODE = ("clock_step_s", "idle_advance", "mask", "horizon_is_terminal", "max_decisions")
 ASKED: Any = {"decision": True, "observation": True, "reward": True, "episode": set(_ASKED_OF_EPISODE)}

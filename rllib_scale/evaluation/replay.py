@@ -100,7 +100,8 @@ class Replay:
         for name in CHECKED:
             if metrics[name] != row[name]:
                 raise UserError(
-                    f"{_described(row)} played again has {name} {metrics[name]}, its row says {row[name]}: "
+                    f"{unit.name} at N = {unit.env.cluster.num_servers}, scenario {unit.scenario}, episode {number} "
+                    f"played again has {name} {metrics[name]}, its row says {row[name]}: "
                     "the results were made by another version of the program"
                 )
         return Episode(unit, number, player, engine)
@@ -111,7 +112,8 @@ class Replay:
         Raises:
             UserError: no plan leads to it.
         """
-        return self._place(tuple(row[name] for name in UNIT_KEY), _described(row))[1]
+        key = tuple(row[name] for name in UNIT_KEY)
+        return self._place(key, ", ".join(f"{name} {row[name]}" for name in ("scheduler", "problem", "episode")))[1]
 
     def _place(self, key: tuple[Any, ...], described: str) -> tuple[Location, EvaluationUnit]:
         if key not in self._units:
@@ -156,9 +158,3 @@ class Replay:
             with suppress(UserError):
                 return published_policy(other, name)
         return published_policy(home, name)
-
-
-def _described(row: Row) -> str:
-    """E.g. "scale-s42 at N = 16, scenario paper, episode 3"."""
-    name: Any = row["method"] if pd.isna(row["train_seed"]) else f"{row['method']}-s{row['train_seed']}"
-    return f"{name} at N = {row['test_servers']}, scenario {row['scenario']}, episode {row['episode']}"

@@ -92,7 +92,7 @@ def _playing(trial: TrialConfig, defaults: bool) -> dict[str, Any]:
     """The settings of a training that its policy plays by, as JSON content."""
     parts: Any = {"network": True, "env": {"observation": True, "decision": True}}
     if trial.network is None or not trial.any_scale:  # made for what it was trained on
-        parts |= {"algorithm": {"name", "problems"}, "env": True}
+        parts |= {"algorithm": {"name", "rule", "problems"}, "env": True}
     return trial.model_dump(mode="json", exclude_defaults=not defaults, include=parts)
 
 

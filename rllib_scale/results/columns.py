@@ -176,7 +176,6 @@ TRAININGS_COLUMNS: dict[str, tuple[str, str]] = {
     "name": ("string", "METHOD-sSEED-ID of the plan: the training's folder in policies/ and trials/"),
     "scheduler": ("string", "id of the training as trained, which its rows have"),
     "epochs": ("Int64", "epochs that it ran"),
-    "env_steps": ("Int64", "decisions trained on; missing for methods trained on whole episodes"),
     "stopped": ("boolean", "whether a scheduler ended it early, for good"),
     "episode_return": ("float64", "of the last epoch"),
     "response_mean_s": ("float64", "of the last epoch [s]"),

@@ -20,9 +20,9 @@ SETTINGS, MEMBER = "settings", "member"
 
 
 def logged(trial: Trial) -> dict[str, Any]:
-    """What Tune's logs and trackers hold of a training: its method, and its settings that differ from the defaults."""
+    """What Tune's logs and trackers hold of a training: method, planned id, and settings that differ from defaults."""
     content = trial.config.model_dump(mode="json", exclude_defaults=True)
-    return {"method": trial.config.method} | settings_in(by_name(content))
+    return {"method": trial.config.method, "scheduler": trial.planned_id} | settings_in(by_name(content))
 
 
 def settings_at_end(curve: Curve) -> dict[str, Any]:

@@ -281,7 +281,7 @@ class Sweep:
         """Add the row that says that a training is finished; its policy is written and its curve is added."""
         finished = Finished(ended.stop_epochs, name in self._stopped, ended.trial_id)
         row = {"name": name, **finished._asdict(), "published_s": time.time()}
-        row |= {column: last.get(column) for column in ("env_steps", "episode_return", "response_mean_s")}
+        row |= {column: last.get(column) for column in ("episode_return", "response_mean_s")}
         self.rows.add("trainings", [row | {"policy_bytes": sum(map(len, files.values()))}])
         self._finished[name] = finished
 

@@ -68,21 +68,23 @@ def test_of_several_folders_that_whose_plan_leads_to_the_row_is_played(
 ) -> None:
     folder, rows = played
     play_folder(tmp_path / "other", methods=[], evaluation={"scales": [8], "heuristics": ["fastest-idle"]})
-    row = rows[rows["kind"] == "learned"].iloc[0]
+    row = rows[rows["kind"] == "training"].iloc[0]
     assert Replay(tmp_path / "other", folder).episode(row).engine.metrics()["completed"] == row["completed"]
 
 
 def test_what_cannot_be_played_again_is_refused_by_name(played: tuple[Path, pd.DataFrame], tmp_path: Path) -> None:
     folder, rows = played
-    row = rows[rows["kind"] == "learned"].iloc[0]
-    with pytest.raises(UserError, match=r"scale-s1 at N = 16.*has completed \d+, its row says 999.*another version"):
+    row = rows[rows["kind"] == "training"].iloc[0]
+    with pytest.raises(
+        UserError, match=r"scale-s1-\w+ at N = 16.*has completed \d+, its row says 999.*another version"
+    ):
         Replay(folder).episode({**row, "completed": 999})
-    with pytest.raises(UserError, match=r"no plan has an evaluation of scale-s1 at N = 16, scenario paper, episode 0"):
+    with pytest.raises(UserError, match=r"no plan has an evaluation of scheduler \w+, problem of-another-world"):
         Replay(folder).episode({**row, "problem": "of-another-world"})
     bare = tmp_path / "bare"
     bare.mkdir()
     shutil.copy(folder / "manifest.json", bare)
-    with pytest.raises(UserError, match=row["trial_id"]):
+    with pytest.raises(UserError, match=row["scheduler"]):
         Replay(bare).episode(row)
     (bare / "manifest.json").unlink()
     with pytest.raises(UserError, match="without a plan"):

@@ -33,6 +33,7 @@ from rllib_scale.results.storage import Location
 from rllib_scale.schedulers.rules import make_scheduler
 from rllib_scale.simulator.event_engine import Attempt
 from rllib_scale.workloads.model import Workload
+from sweep_runs import named
 
 pytestmark = LOCAL_RAY
 ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # the servers cannot import it
@@ -133,9 +134,8 @@ def test_the_command_adds_rows_of_the_run_and_of_the_simulator(tmp_path: Path) -
     done = CliRunner().invoke(main, ["execute", str(tmp_path / "two.json"), *options])
     assert done.exit_code == 0, done.output
     shown = json.loads(done.stdout)
-    rows = read(Location(str(tmp_path / "results")), "episodes")
-    name = "reserve:waiting=1.5"  # as it was typed; these are its defaults
-    assert rows["method"].tolist() == [f"{name} (live)", name]
+    rows = named(read(Location(str(tmp_path / "results")), "episodes"), tmp_path / "results")
+    assert rows["method"].tolist() == ["reserve (live)", "reserve"], "without parameters at their defaults"
     assert "utilisation_mine" in rows
     assert rows["completed"].tolist() == [8, 8]
     assert rows["response_mean_s"].tolist() == [shown[name]["response_mean_s"] for name in ("live", "simulated")]
@@ -193,7 +193,7 @@ def test_the_commands_of_the_page_run(tmp_path: Path, monkeypatch: pytest.Monkey
     assert [command[0] for command in commands] == ["simulate", "execute", "report", "execute", "execute"]
     assert "reserve:waiting=1 on work.json: 4 servers" in shown
     assert "dual-price on work.json: 3 servers" in shown
-    rows = read(Location(str(tmp_path / "results" / "own")), "episodes")
+    rows = named(read(Location(str(tmp_path / "results" / "own")), "episodes"), tmp_path / "results" / "own")
     assert rows["method"].tolist() == ["dual-price (live)", "dual-price"]
     assert "utilisation_large" in rows
     assert (tmp_path / "live.png").exists()

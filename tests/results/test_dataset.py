@@ -97,7 +97,7 @@ def test_only_the_columns_and_rows_that_are_asked_for_are_read_and_the_newest_of
     whole = read(home, "episodes")
     assert {name: str(whole[name].dtype) for name in EPISODE_COLUMNS} == {n: t for n, (t, _) in EPISODE_COLUMNS.items()}
     assert (
-        whole.dropna(subset="completed")[["trial_id", "completed"]].to_numpy().tolist()
+        whole.dropna(subset="completed")[["scheduler", "completed"]].to_numpy().tolist()
         == [["b", 2]] * 2 + [["a", 3]] * 2
     )
     assert whole["utilisation_small"].notna().sum() == 2

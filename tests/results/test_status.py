@@ -58,7 +58,7 @@ def trial_of(name: str) -> Trial:
     """The training of that name in the sweep of `sweep`."""
     method = name.split("-")[0]
     config = TrialConfig(method=method, training={"epochs": 60})  # type: ignore[arg-type]
-    return Trial(config, config)
+    return Trial(config)
 
 
 def log_of(folder: Path, name: str, rows: list[dict[str, Any]], run: str = "run-001") -> Location:
@@ -85,7 +85,7 @@ def test_a_training_waits_then_runs_then_stops_or_finishes(sweep: tuple[Path, li
     running = only(folder, name)
     assert (running.state, running.logs, running.updated_s) == ("running", (log,), NOW - 10)
     assert running.last == ROWS[-1]
-    assert running.identity["method"] == "scale"
+    assert running.scheduler == trial_of(name).planned_id
     age(folder / "trials", QUIET_S + 1)
     assert only(folder, name).state == "stopped"
     assert only(folder, other).state == "waiting"
@@ -157,19 +157,19 @@ def test_a_training_that_asha_stopped_is_done(sweep: tuple[Path, list[str]]) -> 
     assert (only(folder, other).state, only(folder, other).epochs) == ("stopped", 60)
     home = Location(str(folder))
     units = read_plan(home).units
-    append(home, episodes=[{"unit": unit.key} for unit in units if unit.scheduler == name])
+    append(home, episodes=[{"unit": unit.key} for unit in units if unit.name == name])
     assert evaluations(home) == (3, len(units))
 
 
 def test_trainings_that_the_plan_does_not_name_are_found_and_described(sweep: tuple[Path, list[str]]) -> None:
     folder, planned = sweep
     config = TrialConfig(method="scale", seed=7)
-    trial = Trial(config, config)
-    publish(folder, trial, config=json.dumps(trial.config.model_dump(mode="json", exclude_defaults=True)))
+    trial = Trial(config)
+    publish(folder, trial)
     home = Location(str(folder))
     assert [training.name for training in trainings(home, NOW)] == [*planned, trial.name]
     (found,) = found_trainings(home, NOW)
-    assert (found.state, found.epochs, found.identity) == ("finished", 1000, trial.identity)
+    assert (found.state, found.epochs, found.scheduler) == ("finished", 1000, trial.planned_id)
 
 
 def test_a_sweep_without_a_plan_is_refused(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from rllib_scale.config import TrialConfig
 from rllib_scale.config.sweep import SweepConfig
 from rllib_scale.errors import UserError
 from rllib_scale.evaluation.play import evaluate
-from rllib_scale.evaluation.units import evaluate_unit, observability_of
+from rllib_scale.evaluation.units import evaluate_unit
 from rllib_scale.files import write_json
 from rllib_scale.loading import sweep_from
 from rllib_scale.policies.policy import load_policy, policy_files, save_policy
@@ -32,7 +32,7 @@ def test_every_problem_of_the_grid_is_played_by_every_rule() -> None:
     sweep = sweep_from(RULES, "test")
     assert make_plan(sweep, "test").trials == ()
     units = make_plan(sweep, "test").units
-    played = [(unit.scheduler, unit.env.workload.offered_load) for unit in units]
+    played = [(unit.name, unit.env.workload.offered_load) for unit in units]
     assert played == [*product(("fastest-idle", "reserve"), (0.5, 0.9))]
     with pytest.raises(UserError, match="search"):
         sweep_from(RULES | {"search": {"samples": 2, "space": {}}}, "test")
@@ -67,13 +67,14 @@ def test_a_policy_is_evaluated_beside_rules_and_known_by_its_content(tmp_path: P
     save_policy(folder, random_network(), TrialConfig(), epochs=1)
     sweep = with_policies("fastest-idle", "zoo:context-price", str(folder))
     rule, price, mine = make_plan(sweep, "test").units
-    assert [unit.identity["method"] for unit in (rule, price, mine)] == ["fastest-idle", "zoo:context-price", "mine"]
-    assert (observability_of(price), observability_of(mine)) == ("clairvoyant", "waiting tasks")
+    assert [unit.spec.label for unit in (rule, price, mine)] == ["fastest-idle", "zoo:context-price", "mine"]
     (tmp_path / "elsewhere").mkdir()
     moved = folder.rename(tmp_path / "elsewhere" / "mine")
     assert make_plan(with_policies(str(moved)), "test").units[0].key == mine.key
     rows = evaluate_unit(mine, policy_files(moved)).episodes
+    assert {row.pop("observability") for row in rows} == {"waiting tasks"}
     assert rows == evaluate(load_policy(moved, mask="feasible"), mine.env, mine.seed, 2)
+    assert {row["observability"] for row in evaluate_unit(price, None).episodes} == {"clairvoyant"}
     save_policy(moved, random_network(seed=1), TrialConfig(), epochs=1)
     assert make_plan(with_policies(str(moved)), "test").units[0].key != mine.key
 

@@ -25,7 +25,7 @@ from rllib_scale.sweeps.checkpoints import Checkpoint, newest_in, writing
 from rllib_scale.sweeps.planning import make_plan
 from rllib_scale.sweeps.sweep import Sweep
 from s3_server import s3_server
-from sweep_runs import refused, run, training
+from sweep_runs import named, refused, run, training
 
 HEURISTICS = {"evaluation": {"scales": [8], "episodes": 2, "heuristics": ["fastest-idle"]}}
 
@@ -76,7 +76,7 @@ def episodes(folder: Path) -> pd.DataFrame:
     home = Location(str(folder))
     table = read(home, "episodes").sort_values([*EPISODE_KEY], ignore_index=True)
     assert len(read(home, "episodes", ["unit"])) == len(table)
-    return table
+    return named(table, folder)
 
 
 def test_rows_of_an_earlier_config_stay(tmp_path: Path) -> None:
@@ -100,7 +100,7 @@ def test_more_seeds_scales_and_episodes_are_added_without_training_again(tmp_pat
     sweep = planned(tmp_path, **one | {"seeds": [1, 2]}, evaluation=more)
     assert [sweep.is_finished(trial) for trial in sweep.trials] == [True, False]
     opened(tmp_path, **one | {"seeds": [1, 2]}, evaluation=more)
-    rows = read(Location(str(tmp_path)), "episodes")
+    rows = named(read(Location(str(tmp_path)), "episodes"), tmp_path)
     assert rows.groupby(["method", "test_servers"]).size().to_dict() == {
         ("fastest-idle", 8): 3,
         ("fastest-idle", 16): 3,
@@ -255,7 +255,7 @@ def test_the_best_is_named_after_a_search_in_one_problem(tmp_path: Path) -> None
     chosen = {"space": {"training.learning_rate": {"choice": [1e-4, 1e-3]}}, "samples": 8}
     best = opened(tmp_path / "search", methods=["crossattn"], search=chosen).best()
     assert best is not None
-    assert best.startswith("best in training: crossattn, training.learning_rate=0.001: episode_return 0.0015")
+    assert best.startswith("best in training: crossattn, algorithm.learning_rate=0.001: episode_return 0.0015")
     asha = {"scheduler": "asha", "asha": {"grace_steps": 1024}}
     assert opened(tmp_path / "asha", methods=["crossattn"], grid=rates, search=asha).best()
     assert opened(tmp_path / "grid", methods=["crossattn"], grid=rates).best() is None
@@ -268,7 +268,7 @@ def test_ties_are_named_and_of_a_population_the_settings_at_its_end(tmp_path: Pa
     tied = {"ppo.gamma": {"uniform": [0.9, 0.99]}}
     best = opened(tmp_path / "ties", methods=["crossattn"], search={"space": tied, "samples": 6}).best()
     assert best is not None
-    assert best.startswith("best in training, a tie of 6 settings: crossattn, ppo.gamma=0.")
+    assert best.startswith("best in training, a tie of 6 settings: crossattn, algorithm.gamma=0.")
     assert "; 2 more: episode_return" in best
     population = {"scheduler": "pbt", "space": {"training.learning_rate": {"uniform": [1e-4, 1e-3]}}, "samples": 2}
     sweep = planned(tmp_path / "pbt", methods=["crossattn"], search=population)
@@ -285,7 +285,7 @@ def test_ties_are_named_and_of_a_population_the_settings_at_its_end(tmp_path: Pa
     again = planned(tmp_path / "other", methods=["crossattn"], search=population)
     assert again.best() == sweep.best(), "with the settings at its end"
     ids = [
-        set(read(home, table)["trial_id"]) for home in (sweep.home, again.home) for table in ("training", "trainings")
+        set(read(home, table)["scheduler"]) for home in (sweep.home, again.home) for table in ("training", "trainings")
     ]
     assert len(ids[0]) == 2
     assert all(each == ids[0] for each in ids), "rows are named by what was trained"

@@ -36,11 +36,11 @@ def test_mlflow_has_settings_and_curve_of_each_training(tmp_path: Path, words: l
     client = mlflow.MlflowClient(f"sqlite:///{results / 'mlflow.db'}")
     tracked = client.search_runs([client.get_experiment_by_name("tracked").experiment_id])
     assert {entry.info.run_name for entry in tracked} == {path.name for path in (results / "policies").iterdir()}
-    assert {entry.data.params["settings/training.learning_rate"] for entry in tracked} == {"0.001", "0.0001"}
+    assert {entry.data.params["settings/algorithm.learning_rate"] for entry in tracked} == {"0.001", "0.0001"}
     assert not {"MLFLOW_TRACKING_URI", "TUNE_MAX_PENDING_TRIALS_PG"} & os.environ.keys(), "of this sweep alone"
     for entry in tracked:
         assert entry.info.status == "FINISHED"
-        rows = training(results).query(f"trial_id == '{entry.data.params['settings/trial_id']}'")
+        rows = training(results).query(f"scheduler == '{entry.data.params['settings/scheduler']}'")
         history = client.get_metric_history(entry.info.run_id, "policy_loss")
         curve = {point.step: point.value for point in history}
         assert curve == dict(zip(rows["epoch"], rows["policy_loss"], strict=True))
