@@ -11,7 +11,20 @@ from typing import Any
 import click
 
 from rllib_scale import __version__
-from rllib_scale.cli import about, cluster, explain, live, play, policies, replicas, results, sweeps, tryout, workloads
+from rllib_scale.cli import (
+    about,
+    cluster,
+    convert,
+    explain,
+    live,
+    play,
+    policies,
+    replicas,
+    results,
+    sweeps,
+    tryout,
+    workloads,
+)
 from rllib_scale.cli.terminal import errors
 from rllib_scale.errors import UserError
 
@@ -99,6 +112,7 @@ for _command in (
     results.report,
     results.status,
     results.dashboard,
+    convert.convert,
     about.methods,
     about.schedulers,
     about.scenarios,

@@ -107,8 +107,6 @@ def convert_results(home: Path, to: Path) -> dict[str, str]:
     manifest = json.loads(source.read_text(encoding="utf-8"))
     if manifest.get("version") != FORMER_VERSION or not manifest.get("plan"):
         raise UserError(f"{source}: results version {manifest.get('version')!r}; valid: those of a sweep of 0.3")
-    if to.exists() and any(to.iterdir()):
-        raise UserError(f"--output {to}: is not empty")
     former = {name: _rows(Location(str(home)), name) for name in ("features", "episodes", "history", "training")}
     ended = _rows(Location(str(home)), "trainings")
     if begun := newest_checkpoints(home / "trials").keys() - {*ended.get("name", ())}:
@@ -168,8 +166,7 @@ class _FormerPlan:
             if "columns" in each:
                 old = each["columns"]["trial_id"]
                 self._schedulers[old] = self._schedulers.get(old) or _given(each["scheduler"], old)
-            training = self._trainings.get(each["scheduler"])
-            self._protocols.setdefault(each["protocol"], self._protocol(each, training))
+            self._protocols.setdefault(each["protocol"], self._protocol(each, self._trainings.get(each["scheduler"])))
         self._ids = {old: row["scheduler"] for old, row in self._schedulers.items()}
 
     def _problem(self, each: Mapping[str, Any]) -> Problem:

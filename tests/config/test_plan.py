@@ -54,19 +54,19 @@ def test_smoke_expands_to_these_names_and_keys() -> None:
     """By these names and keys a results folder is read again: what is finished in it would be done anew."""
     config = load_sweep(Path("tune_configs/smoke.yaml"))
     trials = make_plan(config, "smoke").trials
-    trained = ["scale-s1-c8cdafa4fc55", "scale-s2-ad56853b72a8", "ppo-s1-9dc62ffaf0a2", "ppo-s2-251cd30e3dba"]
+    trained = ["scale-s1-82c3c8da9891", "scale-s2-4114266dccb9", "ppo-s1-3d74c8157dc8", "ppo-s2-2f8d1829f322"]
     assert [trial.config.name for trial in trials] == trained
     assert [(unit.name, unit.env.cluster.num_servers, unit.key) for unit in make_plan(config, "test").units] == [
-        ("random-feasible", 16, "7df63af3604c"),
-        ("random-feasible", 32, "d2ada4a3832f"),
-        ("fastest-idle", 16, "d28c27675733"),
-        ("fastest-idle", 32, "91780e54e037"),
-        (trained[0], 16, "e621e53f4716"),
-        (trained[0], 32, "ff1bf55b42d6"),
-        (trained[1], 16, "61d7b77c19e8"),
-        (trained[1], 32, "585b55712416"),
-        (trained[2], 16, "95af764aa111"),
-        (trained[3], 16, "c2c33b1e0b10"),
+        ("random-feasible", 16, "3524f7b1d900"),
+        ("random-feasible", 32, "14446d6f3361"),
+        ("fastest-idle", 16, "b09ac5677c31"),
+        ("fastest-idle", 32, "1e21d951bba5"),
+        (trained[0], 16, "7ca0b8fc9d34"),
+        (trained[0], 32, "c8a4cf99eb11"),
+        (trained[1], 16, "6419ebca1c74"),
+        (trained[1], 32, "85fedebeab72"),
+        (trained[2], 16, "8cdc21928e67"),
+        (trained[3], 16, "e8d15634589f"),
     ]
 
 
