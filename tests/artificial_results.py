@@ -12,7 +12,7 @@ import pandas as pd
 from rllib_scale_analysis.variants import labelled
 
 from rllib_scale.config import InformationConfig, TrialConfig
-from rllib_scale.config.plan import Trial
+from rllib_scale.config.plan import Trial, as_trained
 from rllib_scale.config.schedulers import observability
 from rllib_scale.files import write_atomic
 from rllib_scale.results import dataset
@@ -235,6 +235,6 @@ def publish(folder: Path, trial: Trial, **values: Any) -> None:
     for name in POLICY_FILES:
         write_atomic(folder / "policies" / trial.name / name, lambda path: path.write_text("{}"))
     epochs = int(values.get("epochs", trial.config.stop_epochs))
-    ended = trial.as_trained(trial.config, epochs).trial_id
+    ended = as_trained(trial.config, epochs).trial_id
     row = {"name": trial.name, "scheduler": ended, "stopped": False, "epochs": epochs, "policy_bytes": 4}
     dataset.append(folder, trainings=[row | values])

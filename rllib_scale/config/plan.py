@@ -37,16 +37,6 @@ class Trial:
     config: TrialConfig
     trained: str = ""
 
-    def as_trained(self, trained: TrialConfig, epochs: int) -> TrialConfig:
-        """Its settings after its training: those of PBT or Optuna, or fewer epochs (ASHA)."""
-        # Members of a population may end with equal settings. What Optuna has suggested is a training as any other.
-        if trained.population == self.config.population and trained.trial_id != self.planned_id:
-            population = f"{self.config.population} {self.planned_id}"
-            trained = trained.model_copy(update={"population": population})
-        if 0 < epochs < trained.stop_epochs:
-            trained = trained.model_copy(update={"stop": StopConfig(epochs=epochs)})
-        return trained
-
     @property
     def scheduler(self) -> str:
         """The id that its rows have."""
@@ -61,6 +51,12 @@ class Trial:
     def planned_id(self) -> str:
         """Hash of its settings as planned, with which its name ends: to hash them again takes time."""
         return self.name.rpartition("-")[2]
+
+
+def as_trained(config: TrialConfig, epochs: int) -> TrialConfig:
+    """The settings of a training, as at its end, that may have ended after fewer epochs (ASHA)."""
+    ended_early = 0 < epochs < config.stop_epochs
+    return config.model_copy(update={"stop": StopConfig(epochs=epochs)}) if ended_early else config
 
 
 def telling(configs: Sequence[TrialConfig], at_end: Sequence[Settings] = ()) -> list[Settings]:

@@ -49,8 +49,8 @@ class TrialConfig(Model):
     resources: TrialResources = TrialResources()
     population: str = Field(
         default="",
-        description="hash of a search: of PBT, whose members trained side by side; of Optuna, with the training's "
-        "number, until it has suggested settings",
+        description="search, its hash and the training's number in it: of PBT, whose members trained side by side; of "
+        "Optuna until it has suggested settings",
     )
 
     @classmethod

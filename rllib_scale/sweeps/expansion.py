@@ -89,8 +89,9 @@ class Expansion:
     def _points_of_search(self) -> list[tuple[Point, str]]:
         """The settings of each point, and the `population` of its trainings.
 
-        The result of a member of PBT depends on the whole population, so its hash is part of the training's identity.
-        What Optuna will suggest is not known: a training is planned by its number.
+        The result of a member of PBT depends on the whole population, so its hash is part of the training's identity,
+        and members that end with equal settings differ in their number. What Optuna will suggest is not known: a
+        training is planned by its number.
 
         Raises:
             UserError: see `integers_of`; or Optuna could suggest a value that is not valid.
@@ -102,12 +103,13 @@ class Expansion:
                     self._trial(sweep.entries[0], sweep.seeds[0], ((path, value),))
             content = search.model_dump(mode="json", exclude_defaults=True, exclude={"samples"})
             return [((), f"optuna {digest(content)} {number}") for number in range(search.samples)]
-        population = ""
-        if search is not None and search.scheduler == "pbt":
-            kept = {*SECTIONS, "env", "scenario", "custom_scenarios", "methods", "seeds", "search"}
-            content = {key: value for key, value in sweep.written().items() if key in kept}
-            population = digest(without_places(content))
-        return [(tuple(point.items()), population) for point in points(search)]
+        drawn: list[Point] = [tuple(point.items()) for point in points(search)]
+        if search is None or search.scheduler != "pbt":
+            return [(point, "") for point in drawn]
+        kept = {*SECTIONS, "env", "scenario", "custom_scenarios", "methods", "seeds", "search"}
+        content = {key: value for key, value in sweep.written().items() if key in kept}
+        population = digest(without_places(content))
+        return [(point, f"pbt {population} {number}") for number, point in enumerate(drawn)]
 
     def _trial(self, entry: Entry, seed: int, point: Point, population: str = "") -> TrialConfig:
         method, own = entry

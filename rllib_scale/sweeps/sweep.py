@@ -19,7 +19,7 @@ from rllib_scale.config import TrialConfig, digest
 from rllib_scale.config.identity import Settings, settings_in
 from rllib_scale.config.methods import SECTIONS
 from rllib_scale.config.pinned import shown, without_places
-from rllib_scale.config.plan import EvaluationUnit, Plan, Trial, telling, training_row
+from rllib_scale.config.plan import EvaluationUnit, Plan, Trial, as_trained, telling, training_row
 from rllib_scale.config.search import SearchConfig
 from rllib_scale.config.sweep import SweepConfig
 from rllib_scale.config.yaml_files import build_model
@@ -219,7 +219,7 @@ class Sweep:
             files = {name: (folder / "policy" / name).read_bytes() for name in POLICY_FILES}
             curve = json.loads((folder / "curve.json").read_text(encoding="utf-8"))
         self._write_policy(trial.name, files)
-        ended = _ended(trial, files)
+        ended = _ended(files)
         scheduler = ended.trial_id
         self.rows.add("schedulers", self._undescribed({scheduler: ended}))
         self.rows.add("history", history(curve, trial.name))
@@ -260,7 +260,7 @@ class Sweep:
 
         with ThreadPoolExecutor(AT_ONCE) as pool:
             files = dict(zip(taken, pool.map(copy, taken), strict=True))
-        ended = {name: _ended(trial, files[name]) for name, trial in taken.items()}
+        ended = {name: _ended(files[name]) for name in taken}
         ids = {name: config.trial_id for name, config in ended.items()}
         described = pd.DataFrame(self._undescribed({ids[name]: config for name, config in ended.items()}))
         changes = dataset.read(home, "history", rows=pc.field("trial").isin([*taken]))
@@ -352,10 +352,10 @@ class Sweep:
         self._evaluated.add(unit.key)
 
 
-def _ended(trial: Trial, files: Mapping[str, bytes]) -> TrialConfig:
-    """The settings of a trial as its published policy says that it was trained."""
+def _ended(files: Mapping[str, bytes]) -> TrialConfig:
+    """The settings of a training as its published policy says that it was trained."""
     description = json.loads(files["policy.json"])
-    return trial.as_trained(TrialConfig.model_validate(description["trial"]), int(description["epochs"]))
+    return as_trained(TrialConfig.model_validate(description["trial"]), int(description["epochs"]))
 
 
 def _unnamed(config: SweepConfig) -> Settings:
