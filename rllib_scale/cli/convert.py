@@ -11,17 +11,26 @@ from rllib_scale.errors import UserError
 
 @click.command()
 @click.argument("path", type=click.Path(exists=True, path_type=Path))
-@click.option("--output", required=True, type=click.Path(path_type=Path), help="New folder; PATH stays as it is.")
+@click.option("--output", required=True, type=click.Path(path_type=Path), help="New file or folder; PATH stays.")
 def convert(path: Path, output: Path) -> None:
-    """Convert PATH, a results folder or a policy of version 0.3, and print the new names of trainings.
+    """Convert PATH of version 0.3: the YAML of a sweep, without its comments; results; or a policy.
 
-    Metrics stay as they are, to the last digit. Only what is finished is converted.
+    Metrics of results stay as they are, to the last digit, and the new names of trainings are printed. What is not
+    finished is refused.
     """
+    import yaml
+
+    from rllib_scale.config.yaml_files import parse_yaml, read_text
+    from rllib_scale.files import write_atomic
     from rllib_scale.sweeps.former import convert_policy, convert_results
+    from rllib_scale.sweeps.former_sweep import sweep_of
 
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
-        raise UserError(f"--output {output}: is there and not empty; name a new folder")
-    if (path / "manifest.json").is_file():
+        raise UserError(f"--output {output}: is there and not empty; give another name")
+    if path.is_file():
+        text = yaml.safe_dump(sweep_of(parse_yaml(read_text(path), str(path))), sort_keys=False, allow_unicode=True)
+        write_atomic(output, lambda place: place.write_text(text, encoding="utf-8"))
+    elif (path / "manifest.json").is_file():
         for old, new in convert_results(path, output).items():
             click.echo(f"{old} > {new}")
     elif (path / "policy.json").is_file():

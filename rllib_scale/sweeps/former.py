@@ -6,6 +6,7 @@ Every metric stays as it is. What 0.3 knew and this version does not, as the set
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -14,14 +15,15 @@ from typing import Any, NamedTuple, cast
 import pandas as pd
 from pydantic import ValidationError
 
+from rllib_scale import zoo
 from rllib_scale.config import EnvConfig, TrialConfig, digest, family
-from rllib_scale.config.algorithms import ALGORITHM_MODELS
 from rllib_scale.config.base import merged
 from rllib_scale.config.identity import ASKED, content_id, described, protocol_of, world_of
-from rllib_scale.config.pinned import without_places
+from rllib_scale.config.pinned import DIGEST_SEPARATOR, digest_of, split, without_places
 from rllib_scale.config.plan import EvaluationUnit, Plan, Problem, Row, Trial
 from rllib_scale.config.rounds import in_own_rounds
-from rllib_scale.config.schedulers import PolicySpec, parse_scheduler
+from rllib_scale.config.schedulers import parse_scheduler
+from rllib_scale.config.sweep import SweepConfig
 from rllib_scale.errors import UserError
 from rllib_scale.files import write_json
 from rllib_scale.policies.description import DESCRIPTION, facts, scheduler_row
@@ -30,10 +32,14 @@ from rllib_scale.results.columns import UNIT_COLUMNS
 from rllib_scale.results.storage import Location
 from rllib_scale.results.tables import VERSION
 from rllib_scale.sweeps.checkpoints import newest_checkpoints
+from rllib_scale.sweeps.former_sweep import path_of, sweep_of
 from rllib_scale.workloads.family import fixed_seed
 
 FORMER_VERSION, FORMER_FORMAT = 2, 4
 """Of results of 0.3, and of their digests."""
+_ZOO = {"5f05617fcbb51aa9", "65b2106428913f69", "02621b456a635379", "3178a98b4811dd9d"}
+_ZOO |= {"f768545d40bc89ec", "2d295d24f76db26d"}
+"""Digests of policy.json in the zoo of 0.3 and before, with the weights that it has today."""
 _WORDS = ["sweep", "trial_id", "format", "method", "kind", "train_seed", "lambda_decorrelation", "lambda_kl"]
 _WORDS += ["overrides", "train_servers", "scenario", "changes", "test_servers", "mask", "asked", "problem", "protocol"]
 _WORDS += ["config"]
@@ -104,7 +110,7 @@ def convert_results(home: Path, to: Path) -> dict[str, str]:
         UserError: they are of another version, or hold unfinished trainings or rows that their plan does not explain.
     """
     source = home / "manifest.json"
-    manifest = json.loads(source.read_text(encoding="utf-8"))
+    manifest = json.loads(_pinned_anew(source.read_text(encoding="utf-8")))
     if manifest.get("version") != FORMER_VERSION or not manifest.get("plan"):
         raise UserError(f"{source}: results version {manifest.get('version')!r}; valid: those of a sweep of 0.3")
     former = {name: _rows(Location(str(home)), name) for name in ("features", "episodes", "history", "training")}
@@ -117,18 +123,45 @@ def convert_results(home: Path, to: Path) -> dict[str, str]:
         for name, frame in (former | {"trainings": ended}).items()
         if len(frame)
     }
-    dataset.append(to, **plan.dimensions(), **tables)
+    sizes: dict[str, int] = {}
     for old, new in plan.names.items():
         if (folder := home / "policies" / old).is_dir():
             convert_policy(folder, to / "policies" / new)
-    write_json(to / "manifest.json", manifest | {"version": VERSION, "plan": plan.to_json()})
+            sizes[new] = sum(file.stat().st_size for file in (to / "policies" / new).iterdir())
+    if len(ended):
+        tables["trainings"] = tables["trainings"].assign(policy_bytes=lambda rows: rows["name"].map(sizes))
+    dataset.append(to, **plan.dimensions(), **tables)
+    content = manifest | {"version": VERSION, "plan": plan.to_json()} | _config(manifest["config"])
+    write_json(to / "manifest.json", content)
     return plan.names
+
+
+def _config(former: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of a sweep in its manifest; as they were, where its method is gone."""
+    config = sweep_of(former)
+    try:
+        SweepConfig.model_validate(config)
+    except ValidationError:
+        return {}
+    return {"config": config, "config_hash": digest(config)}
+
+
+def _pinned_anew(text: str) -> str:
+    """Text in which policies of the zoo, as far as they are those of 0.3, are pinned to their present files."""
+
+    def pinned(match: re.Match[str]) -> str:
+        place, content = split(match[0])
+        known = content in _ZOO and zoo.is_named(place)
+        return f"{place}{DIGEST_SEPARATOR}{digest_of(zoo.folder_of(place) / DESCRIPTION)}" if known else match[0]
+
+    return re.sub(r"zoo:[a-z-]+#sha256=[0-9a-f]+", pinned, text)
 
 
 def _rows(home: Location, table: str) -> pd.DataFrame:
     """The rows of a table with the columns that they have."""
-    rows, lacking = dataset.read_parts(home, table, dataset.parts(home, table))
-    return rows.drop(columns=lacking)
+    found, lacking = dataset.read_parts(home, table, dataset.parts(home, table))
+    rows = found.drop(columns=lacking)
+    return rows.assign(trial_id=rows["trial_id"].map(_pinned_anew)) if "trial_id" in rows else rows
 
 
 def convert_policy(folder: Path, to: Path) -> None:
@@ -201,7 +234,7 @@ class _FormerPlan:
         """Rows of a table with ids in place of words; `episodes` are those of 0.3."""
         columns = {name: frame[name].map(self.names) for name in ("name", "trial", "member") if name in frame}
         if table == "history":
-            columns["setting"] = frame["setting"].map(_path)
+            columns["setting"] = frame["setting"].map(path_of)
         if "trial_id" in frame:
             columns["scheduler"] = frame["trial_id"].map(
                 {old: row["scheduler"] for old, row in self._schedulers.items()}
@@ -252,19 +285,9 @@ def _former_id(content: Any) -> str:
 
 
 def _given(text: str, old: str) -> Row:
-    """The row of `schedulers` of a rule, or of a given policy: as it is now, if it is where it was."""
+    """The row of `schedulers` of a rule or a given policy; of a policy that is not there any more, its old name."""
     spec = parse_scheduler(text)
-    if not isinstance(spec, PolicySpec):
-        return scheduler_row(spec)
     try:
-        return scheduler_row(PolicySpec(spec.location))
+        return scheduler_row(spec)
     except UserError:
         return {"scheduler": content_id(old), "kind": "policy", "name": spec.label, **described({"policy": old})}
-
-
-def _path(former: str) -> str:
-    """The config path of a setting of 0.3 in a trial."""
-    section, _, rest = former.partition(".")
-    if section in ("training", *ALGORITHM_MODELS):
-        return f"algorithm.{rest}"
-    return f"network.{rest}" if section in ("decima", "deeprm") else former
