@@ -83,8 +83,8 @@ def training_of(former: Mapping[str, Any]) -> Former:
         try:
             return Former(TrialConfig.model_validate(content), gone)
         except ValidationError as error:
-            taken = [_take(content, gone, each["loc"]) for each in error.errors()]
-            if not any(taken):
+            faults = [(each["loc"], key) for each in error.errors() for key in each.get("ctx", {}).get("keys", [()])]
+            if not any([_take(content, gone, (*place, *key)) for place, key in faults]):
                 raise UserError(f"a training of {former.get('method')}: {error.errors()[0]['msg']}") from None
 
 

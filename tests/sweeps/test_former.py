@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -88,6 +89,7 @@ def test_only_what_is_finished_and_of_0_3_is_converted(former: Path, tmp_path: P
 
 def test_settings_that_this_version_has_not_are_kept_and_make_another_training(former: Path, tmp_path: Path) -> None:
     trial = FORMER["manifest"]["plan"]["trainings"][0]
+    shutil.rmtree(former / "trainings")  # as in what is published
     gone = trial["trial"] | {"algorithm": trial["trial"]["algorithm"] | {"former": 1}, "method": "scale-r"}
     for folder, own in (("same", trial["trial"]), ("other", gone)):
         plan = FORMER["manifest"]["plan"] | {"trainings": [trial | {"trial": own}]}
