@@ -10,14 +10,16 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from os.path import isfile  # False for a name that is too long for a file
 from pathlib import Path
 from typing import Any, cast
 
 from rllib_scale import plugins, zoo
 from rllib_scale.config import family
+from rllib_scale.config.base import Model
 from rllib_scale.config.methods import METHODS
+from rllib_scale.config.paths import Kind, resolved
 from rllib_scale.config.pinned import DIGEST_SEPARATOR, digest_of
 from rllib_scale.config.problem import EnvConfig
 from rllib_scale.config.scenarios import SCENARIOS, read_scenario, scenario
@@ -66,8 +68,11 @@ def sweep_from(data: Any, source: str, folder: Path = Path()) -> SweepConfig:
     Raises:
         UserError: see `load_sweep`.
     """
-    folders = (folder, Path())
-    data = _with_scenarios(_resolved("", data, source, folders), source, folders)
+    own = data.get("custom_scenarios") if isinstance(data, Mapping) else None
+    scenarios = dict(own) if isinstance(own, Mapping) else {}
+    data = _pinned(SweepConfig, data, source, (folder, Path()), scenarios)
+    if scenarios.keys() - (own or {}).keys():
+        data["custom_scenarios"] = scenarios | (data.get("custom_scenarios") or {})
     return build_model(SweepConfig, data, source)
 
 
@@ -77,7 +82,7 @@ def env_from(data: Any, source: str, folder: Path = Path()) -> EnvConfig:
     Raises:
         UserError: see `load_sweep`.
     """
-    return build_model(EnvConfig, _resolved("env", data, source, (folder, Path()), shown_from=len("env.")), source)
+    return build_model(EnvConfig, _pinned(EnvConfig, data, source, (folder, Path()), {}), source)
 
 
 def named_scenario(name: str, folders: Folders = (Path(),)) -> EnvConfig:
@@ -98,7 +103,7 @@ def named_scenario(name: str, folders: Folders = (Path(),)) -> EnvConfig:
     if name.endswith((".yaml", ".yml")):
         found = [path for path in (folder / name for folder in folders) if isfile(path)]
         path = (found or [Path(name)])[0]
-        return read_scenario(path, lambda env: _resolved("env", env, str(path), (path.parent, Path()))).env
+        return read_scenario(path, lambda env: _pinned(EnvConfig, env, f"{path}: env", (path.parent, Path()), {})).env
     found = plugins.load("scenario", name, list(SCENARIOS))[0]
     if inspect.isfunction(found):
         found = plugins.call("scenario", name, found)
@@ -186,7 +191,7 @@ def _takes(function: Any, count: int) -> bool:
     return True
 
 
-# ---------------------------------------------------------------------- settings that name a file or user code
+# ---------------------------------------------------------------------- what a text in a config refers to
 
 
 def _file(value: str, folders: Folders) -> str:
@@ -219,80 +224,27 @@ def _policy(spec: PolicySpec, folders: Folders) -> PolicySpec:
         raise UserError(f"policy {spec.location!r}: {error}") from None
 
 
-def _code(kind: plugins.Kind) -> Callable[[str, Folders], str]:
-    return lambda value, folders: plugins.pinned(kind, value)
+def _pinned(model: type[Model], data: Any, source: str, folders: Folders, scenarios: dict[str, Any]) -> Any:
+    """Plain data of a model, what it refers to pinned; `scenarios` receives the content of user-defined ones."""
 
+    def resolve_text(kind: Kind, text: str) -> str:
+        match kind:
+            case "file":
+                return _file(text, folders)
+            case "table":
+                return _table(text, folders)
+            case "policy":
+                return str(resolve(PolicySpec(*text.split(DIGEST_SEPARATOR)), folders))
+            case "scheduler":
+                return str(resolve(parse_scheduler(text), folders))
+            case "scenario":
+                if text not in (*SCENARIOS, *EVALUATED_ALONE, *scenarios):
+                    scenarios[text] = named_scenario(text, folders).model_dump(mode="json")
+                return text
+            case _:
+                return plugins.pinned(kind, text)
 
-def _initial_policy(value: str, folders: Folders) -> str:
-    return str(resolve(PolicySpec(*value.split(DIGEST_SEPARATOR)), folders))
-
-
-NAMED: dict[str, Callable[[str, Folders], Any]] = {
-    "env.service.trace": _file,
-    "env.workload.trace": _file,
-    "env.workload.trace.file": _file,
-    "env.workload.fitted": _table,
-    "env.workload.fitted.table": _table,
-    "env.workload.generator": _code("generator"),
-    "network.encoder": _code("encoder"),
-    "algorithm.reward": _code("reward"),
-    "algorithm.initial_policy": _initial_policy,
-    "algorithm.expert": lambda value, folders: str(resolve(parse_scheduler(value), folders)),
-    "evaluation.heuristics": lambda value, folders: str(resolve(parse_scheduler(value), folders)),
-}
-"""Config path -> function that resolves the text there."""
-
-
-def _resolved(path: str, value: Any, source: str, folders: Folders, shown_from: int = 0) -> Any:
-    """A value at a config path with everything it names resolved; validation refuses wrong types later.
-
-    Messages show the path from character `shown_from` on.
-    """
-    if path in ("zip", "methods") and isinstance(value, list | tuple):
-        return [_resolved(path, item, source, folders) for item in value]
-    if path in ("grid", "zip", "search.space") and isinstance(value, Mapping):
-        # Their keys are config paths.
-        return {key: _choices(str(key), item, source, folders) for key, item in value.items()}
-    if path == "methods" and isinstance(value, Mapping):
-        return {name: _resolved("", own, source, folders) for name, own in value.items()}
-    if isinstance(value, Mapping):
-        return {k: _resolved(f"{path}.{k}".lstrip("."), v, source, folders, shown_from) for k, v in value.items()}
-    if path == "evaluation.heuristics" and isinstance(value, list | tuple):
-        return [_resolved(path, item, source, folders) for item in value]
-    if path not in NAMED or not isinstance(value, str):
-        return value
     try:
-        return NAMED[path](value, folders)
+        return resolved(model, data, resolve_text)
     except UserError as error:
-        raise UserError(f"{source}: {path[shown_from:]}: {error}") from None
-
-
-def _choices(path: str, value: Any, source: str, folders: Folders) -> Any:
-    """The values that a grid gives a setting, or its distribution in a search."""
-    if isinstance(value, Mapping):
-        return {key: _choices(path, item, source, folders) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_resolved(path, item, source, folders) for item in value]
-    return value
-
-
-def _with_scenarios(data: Any, source: str, folders: Folders) -> Any:
-    """The data of a sweep with the content of the user-defined scenarios that it names."""
-    if not isinstance(data, dict):
-        return data
-    own, evaluation = data.get("custom_scenarios", {}), data.get("evaluation")
-    listed = evaluation.get("scenarios") if isinstance(evaluation, Mapping) else None
-    if not isinstance(own, Mapping):
-        return data
-    own = dict(own)
-    zipped = data.get("zip") or ()
-    varied = [data.get("grid"), *([zipped] if isinstance(zipped, Mapping) else zipped)]
-    names = [data.get("scenario", "paper"), *(listed if isinstance(listed, list | tuple) else ())]
-    names += [each for group in varied if isinstance(group, Mapping) for each in group.get("scenario") or ()]
-    for name in names:
-        if isinstance(name, str) and name not in (*SCENARIOS, *own, *EVALUATED_ALONE):
-            try:
-                own[name] = named_scenario(name, folders).model_dump(mode="json")
-            except UserError as error:
-                raise UserError(f"{source}: {error}") from None
-    return data | ({"custom_scenarios": own} if own else {})
+        raise UserError(f"{source}: {error}") from None

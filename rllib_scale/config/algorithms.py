@@ -18,6 +18,7 @@ from rllib_scale.config.base import (
     Width,
     models_of,
 )
+from rllib_scale.config.paths import Refers
 from rllib_scale.config.schedulers import PolicySpec, PriceParameters, parse_scheduler
 from rllib_scale.config.training import ProblemsConfig
 
@@ -58,7 +59,7 @@ class Rewarded(InEpochs):
     num_envs: Annotated[int, Field(ge=1, le=65_536)] = Field(
         default=4, description="parallel environments of an environment runner"
     )
-    reward: str | None = Field(default=None, description=REWARD)
+    reward: Annotated[str, Refers("reward")] | None = Field(default=None, description=REWARD)
     reward_unit: Positive | None = Field(
         default=None,
         description="unit of rewards per server of the episode, so that returns are about 1 at any scale; null: "
@@ -76,7 +77,7 @@ class Minibatched(InEpochs):
         default=256, description="samples of a gradient step; divides steps_per_epoch"
     )
     adam_epsilon: Positive = Field(default=1e-5, description="epsilon of Adam")
-    initial_policy: str | None = Field(
+    initial_policy: Annotated[str, Refers("policy")] | None = Field(
         default=None,
         description="folder of an exported policy, or `zoo:NAME`, with the initial weights of the network; the critic "
         "is new",
@@ -183,7 +184,7 @@ class Imitation(Minibatched):
     """
 
     name: Literal["imitation"]
-    expert: str = Field(
+    expert: Annotated[str, Refers("scheduler")] = Field(
         description="a scheduler, with parameters as `reserve:waiting=2`, or the folder of an exported policy, or "
         "`zoo:NAME`",
     )

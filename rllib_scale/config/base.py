@@ -195,21 +195,6 @@ def _asks_for_number(model: type[BaseModel], field: str) -> bool:
     return any(kind in (int, float) for kind in types) and not any(kind in (bool, str, Any) for kind in types)
 
 
-def is_integer(model: type[BaseModel], path: str) -> bool:
-    """Whether the setting at a path below a model is an integer.
-
-    >>> class Section(Model):
-    ...     passes: Count = 8
-    >>> is_integer(Section, "passes")
-    True
-    """
-    kinds: list[Any] = [model]
-    for name in path.split("."):
-        fields = [kind.model_fields[name] for kind in kinds if name in getattr(kind, "model_fields", ())]
-        kinds = [kind for field in fields for kind in types_in(field.annotation)]
-    return int in kinds and float not in kinds
-
-
 def types_in(annotation: Any) -> Iterator[Any]:
     """A type and its type arguments, recursively."""
     yield annotation

@@ -7,6 +7,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from rllib_scale.config.base import Count, Model, NonNegative, Positive, Width, models_of
+from rllib_scale.config.paths import Refers
 from rllib_scale.config.schedulers import Scarce
 
 
@@ -97,7 +98,7 @@ class CustomEncoderConfig(EncoderConfig):
     """A user-defined encoder under the same pointer."""
 
     name: Literal["custom"]
-    encoder: str = Field(
+    encoder: Annotated[str, Refers("encoder")] = Field(
         description="replaces the encoder of the method by a user-defined class, `package.module:Name` or an entry "
         "point: see docs/extending.md",
     )

@@ -23,11 +23,12 @@ from __future__ import annotations
 
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 from pydantic import Field, model_validator
 
 from rllib_scale.config.base import Count, Model, NonNegative, Positive
+from rllib_scale.config.paths import Refers
 from rllib_scale.config.pinned import check_unchanged, split
 from rllib_scale.config.workload import Part, SplitConfig
 from rllib_scale.errors import choice_error
@@ -147,7 +148,9 @@ class ServiceConfig(Model):
     text_key: ClassVar = "name"
 
     name: Literal["fixed", "replica"] = "fixed"
-    trace: str | None = Field(default=None, description="recorded sessions; unset: drawn ones")
+    trace: Annotated[str, Refers("file")] | None = Field(
+        default=None, description="recorded sessions; unset: drawn ones"
+    )
     format: Literal["kv-cache-tester", "copilot", "tracelab", "mooncake", "dynamo", "otel", "scaffolding"] = Field(
         default="kv-cache-tester", description="of the trace"
     )

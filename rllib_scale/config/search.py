@@ -15,7 +15,8 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from rllib_scale.config import Count, Model, Seed, TrialConfig
-from rllib_scale.config.base import Finite, Positive, is_integer
+from rllib_scale.config.base import Finite, Positive
+from rllib_scale.config.paths import ByPath, is_integer
 from rllib_scale.errors import UserError
 
 Point = dict[str, Any]
@@ -106,7 +107,7 @@ class PBTConfig(Model):
 class SearchConfig(Model):
     """Settings that a sweep tries beyond its grid, and the scheduler that stops or changes trainings."""
 
-    space: dict[str, Distribution] = Field(default={}, description="config path -> distribution")
+    space: Annotated[dict[str, Distribution], ByPath()] = Field(default={}, description="config path -> distribution")
     samples: Count = Field(default=16, description="points of the space that are trained")
     algorithm: Literal["random", "optuna"] = Field(
         default="random",

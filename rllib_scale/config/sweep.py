@@ -31,6 +31,7 @@ from rllib_scale.config.algorithms import ALGORITHM_MODELS
 from rllib_scale.config.base import MAX_EPISODES, Some, merged
 from rllib_scale.config.methods import SECTIONS, preset_of
 from rllib_scale.config.network import NETWORK_MODELS
+from rllib_scale.config.paths import ByPath, Refers
 from rllib_scale.config.schedulers import parse_scheduler
 from rllib_scale.config.search import SearchConfig
 from rllib_scale.config.yaml_files import explain
@@ -47,7 +48,7 @@ VARIED = ("scenario", "env", *SECTIONS)
 
 Point = tuple[tuple[str, Any], ...]
 """Config path and value of each setting at a point of a grid or a search."""
-Grid = dict[str, Annotated[tuple[Any, ...], Field(min_length=1)]]
+Grid = Annotated[dict[str, Annotated[tuple[Any, ...], Field(min_length=1)]], ByPath()]
 """Config path -> values."""
 _Scale = Annotated[int, Field(ge=MIN_SERVERS, le=MAX_SERVERS)]
 _RANGE = re.compile(r"range\( *(\d+) *, *(\d+) *\)|(\d+)\.\.(\d+)")
@@ -57,7 +58,7 @@ class EvaluationConfig(Model):
     """Fixed episodes on which all policies and rules of the sweep are evaluated."""
 
     scales: tuple[_Scale, ...] = Field(default=(16, 32, 48), min_length=1, description="servers")
-    scenarios: tuple[str, ...] = Field(
+    scenarios: tuple[Annotated[str, Refers("scenario")], ...] = Field(
         default=(),
         description="named problems, `package.module:Name`, 'train' for each trial's own, or any, any-revealed, "
         "any-agents, any-agents-revealed: problems of their own scales; empty: the sweep's scenario",
@@ -70,7 +71,7 @@ class EvaluationConfig(Model):
     masks: tuple[MaskMode, ...] = Field(default=(), description="empty: the scenario's own")
     decisions: tuple[DecisionMode, ...] = Field(default=("argmax",), min_length=1)
     features: bool = Field(default=True, description="distribution and drift of the attention feature of each policy")
-    heuristics: tuple[str, ...] = Field(
+    heuristics: tuple[Annotated[str, Refers("scheduler")], ...] = Field(
         default=("random-feasible", "fastest-idle", "earliest-finish", "large-only"),
         description="rules, with parameters as `reserve:waiting=2`; see `rllib-scale schedulers`, or "
         "`package.module:Name`; and policies, `zoo:NAME` or a folder, whose path has a slash",
@@ -141,7 +142,9 @@ class SweepConfig(Model):
 
     name: str = Field(pattern=r"^[a-zA-Z0-9][a-zA-Z0-9._-]*$")
     description: str = ""
-    scenario: str = Field(default="paper", description="a named problem, or `package.module:Name`")
+    scenario: Annotated[str, Refers("scenario")] = Field(
+        default="paper", description="a named problem, or `package.module:Name`"
+    )
     methods: tuple[_Method, ...] = Field(
         description="to train: names, or names with settings of their own, as `{scale: {algorithm: {passes: 2}}}`; "
         "empty: rules alone, and nothing is trained"

@@ -9,6 +9,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field, field_validator, model_validator
 
 from rllib_scale.config.base import Count, Finite, Fraction, Model, NonNegative, Positive, Seed
+from rllib_scale.config.paths import Refers
 from rllib_scale.config.pinned import DIGEST_SEPARATOR, check_unchanged, digest_of, split
 
 _TABLES = Path(__file__).parents[1] / "workloads" / "tables"
@@ -75,7 +76,7 @@ class TraceConfig(Model):
 
     text_key: ClassVar = "file"
 
-    file: str = Field(description="workload JSON, as `rllib-scale import` writes it")
+    file: Annotated[str, Refers("file")] = Field(description="workload JSON, as `rllib-scale import` writes it")
     arrivals: Literal["poisson", "recorded"] = Field(
         default="poisson",
         description="poisson: at the rate of the config; recorded: at the times of the trace, whose end is joined to "
@@ -112,7 +113,7 @@ class FittedConfig(Model):
 
     text_key: ClassVar = "table"
 
-    table: str = Field(description="coding-agents, or a file of `rllib-scale fit-workload`")
+    table: Annotated[str, Refers("table")] = Field(description="coding-agents, or a file of `rllib-scale fit-workload`")
 
     @field_validator("table")
     @classmethod
@@ -147,7 +148,7 @@ class WorkloadConfig(Model):
     )
     trace: TraceConfig | None = Field(default=None, description="replays a trace")
     fitted: FittedConfig | None = Field(default=None, description="draws workflows by a fitted table")
-    generator: str | None = Field(
+    generator: Annotated[str, Refers("generator")] | None = Field(
         default=None,
         description="draws workflows by a user-defined function, `package.module:Name` or an entry point: see "
         "docs/extending.md",
