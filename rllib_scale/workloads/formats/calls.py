@@ -50,8 +50,8 @@ class Blocks:
 
     @property
     def tokens_per_hash(self) -> float:
-        """Mean over all prompts."""
-        return self._tokens / max(1, self._hashes)
+        """Mean over all prompts, of whose last blocks half is filled."""
+        return self._tokens / max(1.0, self._hashes - self.prompts / 2)
 
     def add(self, hashes: Sequence[int], size: int, tokens: int) -> Block | None:
         """The last block of a prompt, which may be partly filled.

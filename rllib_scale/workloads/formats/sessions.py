@@ -213,7 +213,7 @@ def read_calls(
     if 2 * blocks.misfits > blocks.prompts:
         raise UserError(
             f"{', '.join(map(str, sources))}: {blocks.misfits} of {blocks.prompts} prompts have more or fewer hashes "
-            f"than blocks; block_size must be about {blocks.tokens_per_hash:.0f}, their tokens per hash"
+            f"than blocks; block_size must be about {blocks.tokens_per_hash:.0f}, the tokens per hash"
         )
     sessions.progress.counts["prompts whose hashes are not those of their tokens"] += blocks.misfits
     log.into(sessions)

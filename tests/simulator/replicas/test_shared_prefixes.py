@@ -62,7 +62,7 @@ def test_prefixes_end_where_prompts_part(tmp_path: Path) -> None:
     assert found["hit"].tolist() == [0, 1024, 2048, 1536, 0]
     short = [line | {"input_length": line["input_length"] // 32} for line in lines]
     assert one_replica(tmp_path / "t.jsonl", short, block_size=16)["hit"].tolist() == [0, 32, 64, 48, 0]
-    with pytest.raises(UserError, match=r"5 of 5 prompts have more or fewer hashes .* block_size must be about 17"):
+    with pytest.raises(UserError, match=r"5 of 5 prompts have more or fewer hashes .* block_size must be about 15"):
         one_replica(tmp_path / "short.jsonl", short)
 
 
