@@ -209,7 +209,7 @@ def leave_queue(b, place, state):  # type: ignore[no-untyped-def]
 
 @rare
 def fail_attempt(b, place, state, problem):  # type: ignore[no-untyped-def]
-    """The task of a place fails before its end, and waits anew from now on."""
+    """The task of a place fails before its end, and waits anew: from now on, or until a lost input is made again."""
     env, p, row = state.env[b], problem.parameters[0], state.running[b, place]
     task, detail, log = state.tasks[b, row], state.details[b, row], state.log[b, state.attempt[b, place]]
     leave_queue(b, place, state)
@@ -227,4 +227,5 @@ def fail_attempt(b, place, state, problem):  # type: ignore[no-untyped-def]
     task.place = NONE
     task.rank = rank(task, detail, p.order)
     clear(b, place, state, problem)
-    make_ready(b, row, state, p)
+    if task.num_missing == 0:
+        make_ready(b, row, state, p)
