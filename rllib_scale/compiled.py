@@ -2,56 +2,32 @@
 
 from __future__ import annotations
 
-import hashlib
-import sys
 from collections.abc import Callable
 from functools import partial
-from multiprocessing import parent_process
-from pathlib import Path
 from typing import Any
 
 import numba
 from numba.core import codegen, compiler, event
 
-SOURCES_OF_CODE = (
-    *("workloads/*.py", "observation/*.py", "simulator/*.py", "simulator/replicas/*.py", "schedulers/*.py"),
-    *("bounds/*.py", "networks/inputs.py", "networks/compiled/*.py", "rl/ppo/lean_update.py", "rl/ppo/group.py"),
-)
-"""Modules with compiled functions or with constants that are compiled into them."""
+from rllib_scale.code_cache import cache_of, say_once
+
 FAST = frozenset({"reassoc", "contract", "nsz", "arcp"})
 """Sums may be reordered into vector lanes: the last bits differ between machines, never between two calls."""
-
-
-def sources_stamp(package: Path) -> str:
-    """Digest of the paths and contents of all sources of machine code."""
-    digest = hashlib.sha256()
-    for path in sorted(path for pattern in SOURCES_OF_CODE for path in package.glob(pattern)):
-        digest.update(path.relative_to(package).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
-    return digest.hexdigest()
-
-
-SOURCES = sources_stamp(Path(__file__).parent)
 
 
 class _Notice(event.Listener):
     """Says once that functions are compiled, not loaded, as the command is silent meanwhile."""
 
     def on_start(self, event: event.Event) -> None:
-        """Print a line on stderr for the first function of this package."""
-        ours = event.data["dispatcher"].py_func.__module__.startswith(f"{__package__}.")
-        if self.is_due and ours and sys.__stderr__ is not None:
-            self.is_due = False
-            print(
+        """Say it for the first function of this package."""
+        if event.data["dispatcher"].py_func.__module__.startswith(f"{__package__}."):
+            say_once(
                 "Compiling for this processor: up to a minute, once after installation "
-                "(`rllib-scale doctor --compile` does it ahead)",
-                file=sys.__stderr__,
-                flush=True,
+                "(`rllib-scale doctor --compile` does it ahead)"
             )
 
     def on_end(self, event: event.Event) -> None:
         """Nothing to say."""
-
-    is_due = parent_process() is None  # not in the processes of doctor, which print their own progress
 
 
 event.register("numba:compile", _Notice())
@@ -86,7 +62,7 @@ class _LinkedCompiler(compiler.Compiler):
 
 
 def compiled(
-    function: Callable[..., Any],
+    function: Any,
     allocates: bool = False,
     inline: bool | None = None,
     fastmath: Any = False,
@@ -112,7 +88,6 @@ def compiled(
     # Code whose sums may be reordered is optimised by itself, so that its callers do not decide how it rounds.
     linked = internal and not fastmath
     dispatcher = numba.njit(
-        cache=not linked,
         pipeline_class=_LinkedCompiler if linked else compiler.Compiler,
         nogil=True,
         error_model="numpy",
@@ -124,10 +99,8 @@ def compiled(
     )(function)
     if not per_constant:
         dispatcher.get_call_template = partial(_call_of_any_value, dispatcher.get_call_template)
-    # numba checks the function's own file only: a change of reward.py would leave the old reward in the cached kernel.
     if not linked:
-        index = dispatcher._cache._cache_file
-        index._source_stamp = (index._source_stamp, SOURCES)
+        dispatcher._cache = cache_of(function)
     return _Internal(dispatcher) if internal else dispatcher
 
 

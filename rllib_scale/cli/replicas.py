@@ -50,12 +50,19 @@ def fit_replica(
     from rllib_scale.evaluation.fit_replica import fit_replica as fit
     from rllib_scale.evaluation.fit_replica import read_log
     from rllib_scale.files import write_json
+    from rllib_scale.workloads.formats.base import Progress
 
     check_outputs({"--output": output, "--figure": figure}, JSON_OUTPUT | {"--figure": (".png",)})
     if prefix_tokens < 0:
         raise UserError(f"--prefix-tokens {prefix_tokens}: must be at least 0")
     facts = {"kv_tokens": kv_tokens, "token_budget": token_budget, "max_calls": max_calls, "call_s": call_us / 1e6}
-    limits, log = build_model(Replica, facts, "fit-replica"), read_log(list(logs))
+    limits, progress = build_model(Replica, facts, "fit-replica"), Progress(say=say)
+    log = read_log(list(logs), progress)
+    left_out = ", ".join(f"{count:,} {what}" for what, count in log.left_out.items() if count)
+    total = len(log.rows) + log.left_out.total()
+    say(f"{len(log.rows):,} of {total:,} requests{left_out and f'; left out: {left_out}'}")
+    for what, count in progress.counts.items():
+        say(f"{count:,} {what}")
     fitted = fit(log, limits, loads.split(",") if loads else None, prefix_tokens, not unsaturated)
     rows = fitted.errors()
     columns: dict[str, Any] = {"load": "load", "fitted": lambda row: "yes" if row["fitted"] else "no"}

@@ -206,16 +206,18 @@ def _run(plan: Plan, place: str | None, address: str | None, trust: bool, reuse:
 
 
 def _finish(homes: Sequence[Location], failures: list[str]) -> None:
-    """Write a report that is missing or old, and exit with code 1 if a training failed."""
+    """Say what failed, write a report that is missing or old, and exit with code 1 if anything failed."""
     from rllib_scale.results.dataset import TABLES, parts
 
     page = (homes[0] / "report").files().get("report.html")
     written = [info.mtime_ns for home in homes for table in TABLES for info in parts(home, table).values()]
-    if page is not None and written and page.mtime_ns >= max(written):
-        say_places(homes[0])
-    else:
-        write_report(homes)
-    for line in failures:
-        errors.print(f"Failed: {line}", style="red", markup=False)
+    try:
+        if page is not None and written and page.mtime_ns >= max(written):
+            say_places(homes[0])
+        else:
+            write_report(homes)
+    finally:  # whatever becomes of the report
+        for line in failures:
+            errors.print(f"Failed: {line}", style="red", markup=False)
     if failures:
         sys.exit(1)

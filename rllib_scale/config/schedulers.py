@@ -165,6 +165,7 @@ class HeuristicSpec:
         plans: whether it plans ahead, so that it cannot decide for one task at a time.
         knows: what else it observes, before anything arrives; only a problem with its workload says this.
         by_request: whether it decides for any waiting task at once, so that a router may ask it.
+        reads: what it reads of a replica that a router cannot know.
     """
 
     parameters: type[NoParameters] = NoParameters
@@ -172,12 +173,15 @@ class HeuristicSpec:
     plans: bool = False
     knows: str = ""
     by_request: bool = True
+    reads: str = ""
 
     @property
     def no_router(self) -> str:
         """Why no router of requests can ask it; empty: one can."""
         if self.knows:
             return f"knows {self.knows} in advance, which a scenario says and requests do not"
+        if self.reads:
+            return f"reads {self.reads}, which a router cannot know"
         if self.plans:
             return "plans ahead"
         return "" if self.by_request else "matches all waiting tasks with all servers anew for each"
@@ -219,7 +223,9 @@ FLEET_RULES = {
     "bounded-affinity": HeuristicSpec(BoundedAffinityParameters),
     "lmetric": HeuristicSpec(GateParameters),
     "weighted-scores": HeuristicSpec(WeightedParameters),
-    "marginal-price": HeuristicSpec(MarginalPriceParameters),
+    "marginal-price": HeuristicSpec(
+        MarginalPriceParameters, reads="how many calls decode on a replica, their contexts, and what waits for prefill"
+    ),
 }
 """Rules for `service: replica`, which decide call by call."""
 ALL_RULES = HEURISTICS | FLEET_RULES

@@ -8,8 +8,9 @@ which a log cannot tell from `step_s` and `context_s`, and `attention_s` where n
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -25,7 +26,8 @@ from rllib_scale.simulator.replicas.rules import LEAST, VALUES, run
 from rllib_scale.simulator.replicas.scripts import requests
 from rllib_scale.simulator.replicas.state import START, new_fleet
 from rllib_scale.workloads.formats.base import Progress
-from rllib_scale.workloads.formats.sources import Amount, Record, Whole, read_csv, read_json
+from rllib_scale.workloads.formats.fields import Amount, Name, Record, Whole
+from rllib_scale.workloads.formats.sources import distinct_files, read_csv, read_json
 from rllib_scale.workloads.random_numbers import new_generator
 
 LONG = 16_384
@@ -44,9 +46,15 @@ Request = tuple[str, float, int, int, float, float]
 
 @dataclass
 class Log:
-    """Requests of one or several loads, with the columns load, start_s, prompt, output, latency_s, ttft_s (or NaN)."""
+    """Requests of one or several loads.
+
+    Attributes:
+        rows: with the columns load, start_s, prompt, output, latency_s, ttft_s (or NaN).
+        left_out: how many others there were, by what became of them.
+    """
 
     rows: pd.DataFrame
+    left_out: Counter[str] = field(default_factory=Counter)
 
     @property
     def loads(self) -> list[str]:
@@ -102,6 +110,7 @@ class _Served(Record):
 class _Request(Record):
     """A request of guidellm; the names of its times differ between versions."""
 
+    request_id: Name | None = None
     prompt_tokens: Whole | None = None
     output_tokens: Whole | None = None
     request_start_time: Amount | None = None
@@ -112,6 +121,8 @@ class _Request(Record):
 
 class _Requests(Record):
     successful: list[_Request]
+    incomplete: list[Any] | None = None
+    errored: list[Any] | None = None
 
 
 class _Benchmark(Record):
@@ -138,6 +149,7 @@ class _Report(Record):
     output_lens: list[Whole] | None = None
     ttfts: list[Amount] | None = None
     itls: list[list[Amount]] | None = None
+    errors: list[Any] | None = None
     start_times: list[Amount] | None = None
     request_rate: Any = "inf"
     max_concurrency: int | None = None
@@ -149,27 +161,31 @@ def read_log(paths: Sequence[Path], progress: Progress | None = None) -> Log:
     Raises:
         UserError: a file cannot be read, or is no such log.
     """
-    progress, found = progress or Progress(), list[Request]()
-    for path in paths:
+    progress, found, left_out = progress or Progress(), list[Request](), Counter[str]()
+    for path in distinct_files(paths, progress):
         name = path.name.split(".")[0]
-        for where, request in _requests(path, name, progress):
+        for where, request in _requests(path, name, progress, left_out):
             load, start_s, prompt, output, latency_s, ttft_s = request
             if not (latency_s > 0 and prompt > 0 and output > 0):
                 raise UserError(f"{where}: latency, prompt and output must be above 0 (got {request[2:5]})")
+            if not (math.isnan(ttft_s) or 0 <= ttft_s <= 1.001 * latency_s + 1e-3):
+                raise UserError(
+                    f"{where}: time to first token {ttft_s:g} s: must be at most the latency, {latency_s:g} s"
+                )
+            progress.seen.is_equal("requests the same as an earlier one, kept", path, *request)
             load = load if len(paths) == 1 or path.name.endswith(".json") else f"{name} {load}"
             found.append((load, start_s, prompt, output, latency_s, ttft_s))
     rows = pd.DataFrame(found, columns=["load", "start_s", "prompt", "output", "latency_s", "ttft_s"])
     if rows.empty:
         raise UserError(f"{', '.join(map(str, paths))}: no completed request")
-    return Log(rows)
+    return Log(rows, left_out)
 
 
-def _requests(path: Path, name: str, progress: Progress) -> Iterator[tuple[str, Request]]:
+def _requests(path: Path, name: str, progress: Progress, left_out: Counter[str]) -> Iterator[tuple[str, Request]]:
     """Place and values of each request of a file."""
     if path.suffix == ".csv":
         for where, row in read_csv(path, _Row, progress):
-            given = {key: value for key, value in row.items() if value}
-            yield where, build_model(_Row, given, where).request(where)
+            yield where, build_model(_Row, row, where).request(where)
         return
     found: list[tuple[str, Request]] = []
 
@@ -180,10 +196,15 @@ def _requests(path: Path, name: str, progress: Progress) -> Iterator[tuple[str, 
     def add_report(report: _Report, where: str) -> None:
         if report.benchmarks is not None:
             for number, benchmark in enumerate(report.benchmarks):
-                at = f"{where}: benchmark {number}"
-                found.extend((at, benchmark.request(request, number, at)) for request in benchmark.requests.successful)
+                at, of = f"{where}: benchmark {number}", benchmark.requests
+                left_out.update(incomplete=len(of.incomplete or ()), errored=len(of.errored or ()))
+                for request in of.successful:
+                    if progress.seen.is_repeated("requests", request.request_id):
+                        left_out["read before"] += 1
+                    else:
+                        found.append((at, benchmark.request(request, number, at)))
         elif report.input_lens is not None:
-            found.extend((where, request) for request in _of_vllm(report, name, where))
+            found.extend((where, request) for request in _of_vllm(report, name, where, left_out))
         else:
             raise UserError(f"{where}: neither `benchmarks` (guidellm) nor `input_lens` (vLLM) is there")
 
@@ -194,18 +215,23 @@ def _requests(path: Path, name: str, progress: Progress) -> Iterator[tuple[str, 
     yield from found
 
 
-def _of_vllm(report: _Report, name: str, where: str) -> Iterator[Request]:
-    columns = [each or [] for each in (report.input_lens, report.output_lens, report.ttfts, report.itls)]
+def _of_vllm(report: _Report, name: str, where: str, left_out: Counter[str]) -> Iterator[Request]:
+    columns: list[list[Any]] = [
+        each or [] for each in (report.input_lens, report.output_lens, report.ttfts, report.itls)
+    ]
+    columns.append(report.errors or [""] * len(columns[0]))
     starts = report.start_times
     if starts is None and str(report.request_rate) == "inf" and report.max_concurrency is None:
         starts = [0.0] * len(columns[0])
     if starts is None or {len(column) for column in columns} != {len(starts)}:
         raise UserError(
-            f"{where}: input_lens, output_lens, ttfts, itls and start_times must have one entry per request "
+            f"{where}: input_lens, output_lens, ttfts, errors, itls and start_times must have one entry per request "
             "(`vllm bench serve --save-result --save-detailed`)"
         )
-    for start_s, prompt, output, ttft_s, itls in zip(starts, *columns, strict=True):
-        if output > 0 and ttft_s > 0:  # else it failed
+    for start_s, prompt, output, ttft_s, itls, error in zip(starts, *columns, strict=True):
+        if error or not (output > 0 and ttft_s > 0):
+            left_out["failed"] += 1
+        else:
             yield name, start_s, prompt, output, ttft_s + sum(itls), ttft_s
 
 

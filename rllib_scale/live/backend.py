@@ -18,11 +18,13 @@ from ray.exceptions import ActorUnschedulableError, ObjectLostError, RayActorErr
 
 from rllib_scale.config import EnvConfig
 from rllib_scale.errors import UserError
+from rllib_scale.live.comparison import Comparison
 from rllib_scale.live.flows import Flow, ended_alone
 from rllib_scale.live.servers import Call, Servers, alive
 from rllib_scale.live.stats import Exporter, LiveStats, stats_of
 from rllib_scale.live.worker import Report
-from rllib_scale.simulator.event_engine import Attempt, EventEngine, compile_ahead
+from rllib_scale.simulator.event_engine import EventEngine, compile_ahead
+from rllib_scale.simulator.outside_state import Attempt, check_information
 
 RESTARTS = 5
 """How often in a row a server whose node is there is started anew before it is given up."""
@@ -99,6 +101,7 @@ class RayBackend:
         self._may_end_alone: dict[int, Flow] = {}  # those of which an attempt may not tell the end
         self.pending: list[tuple[float, int]] = []  # heap of those to arrive: when, number
         self.guard = "none"  # of stats.GUARDS
+        self.comparison: Comparison | None = None  # of the guard
         self.num_ended = self.num_dropped = 0  # tasks
         self._exporter, self._has_news = Exporter(name), True
         self.tell: Callable[[str, Any, float], None] = lambda what, about, now: None  # a guard, what happens
@@ -162,7 +165,6 @@ class RayBackend:
         if flow.may_end_alone:
             self._may_end_alone[flow.number] = flow
         heapq.heappush(self.pending, (flow.arrival_s, flow.number))
-        self.tell("expect", flow, flow.arrival_s)
 
     def _forget(self, number: int) -> Flow | None:
         """A workflow has ended, or is given up; None: it had before."""
@@ -175,13 +177,17 @@ class RayBackend:
         while self.pending and self.pending[0][0] <= self.now:
             flow = self.flows[heapq.heappop(self.pending)[1]]
             self.engine.arrive(flow.number, flow.arrival_s, flow.demands, flow.edges, flow.edge_gb)
+            self.tell("arrive", flow, self.now)
         return len(self.pending) < before
 
     # ------------------------------------------------------------------ from other threads
 
     def stats(self) -> LiveStats:
         """What it is doing."""
-        return stats_of(self.engine, self.num_ended, self.num_dropped, 0, self.guard)
+        engine, ratio = self.engine, math.nan if self.comparison is None else self.comparison.ratio
+        counted = {"ended": self.num_ended, "dropped": self.num_dropped, "rejected": 0}
+        now = {"servers": engine.num_there, "waiting": engine.num_waiting, "running": len(engine.attempts)}
+        return stats_of(engine, self.guard, ratio, **now, **counted)
 
     def clock(self) -> float:
         """Time since the start [s of the problem]."""
@@ -277,6 +283,7 @@ class RayBackend:
         self.deadlines.pop(attempt, None)
         if engine.is_stopping(attempt):
             engine.stopped(attempt)
+            self.tell("stopped", attempt, self.now)
             return
         if not engine.is_running(attempt):
             return  # it ran on a server that is gone
@@ -287,7 +294,7 @@ class RayBackend:
             return
         report = future.result()
         if report.error is not None:
-            engine.failed(attempt)
+            self._failed(attempt)
             self._count_failure(attempt, report.error)
             return
         if engine.keeps_ended:
@@ -298,12 +305,16 @@ class RayBackend:
         is_last = not engine.is_under_way(flow.number)
         if is_last:
             self._forget(flow.number)
-        self.tell("end", (flow, attempt), self.now)
+        self.tell("ended", attempt, self.now)
         self.outputs[flow.number, attempt.task] = output
         for at in (attempt.task, *flow.sources[attempt.task]):
-            if all(engine.has_ended(flow.number, after) for after in flow.readers[at]):
+            if is_last or all(engine.has_ended(flow.number, after) for after in flow.readers[at]):
                 self.outputs.pop((flow.number, at), None)  # nobody needs it any more
         self._listener(Ended(flow, attempt.task, is_last, output.reference, None))  # last: others may go on at once
+
+    def _failed(self, attempt: Attempt) -> None:
+        self.engine.failed(attempt)
+        self.tell("failed", attempt, self.now)
 
     def _count_failure(self, attempt: Attempt, error: BaseException) -> None:
         """A task failed by itself: after its last retry its workflow is given up."""
@@ -317,7 +328,7 @@ class RayBackend:
         if isinstance(error, SERVER_GONE):
             self._server_died(attempt.server)
             return
-        self.engine.failed(attempt)
+        self._failed(attempt)
         flow, lost = self.flows[attempt.workflow], []
         if isinstance(error, ObjectLostError):
             nodes = alive()
@@ -340,6 +351,7 @@ class RayBackend:
         if self.engine.has_ended(flow.number, task):
             self.outputs.pop((flow.number, task), None)
             self.engine.lost(flow.number, task)
+            self.tell("lost", (flow, task), self.now)
             for before in flow.sources[task]:
                 if not self._is_there(flow, before):
                     self._make_again(flow, before)
@@ -350,6 +362,9 @@ class RayBackend:
         """What ran on it waits anew; it is started again."""
         self._lives[server] += 1
         self._gone.add(server)
+        for attempt in list(self.engine.attempts.values()):
+            if attempt.server == server and self.engine.is_stopping(attempt):
+                self.tell("stopped", attempt, self.now)
         self.engine.leave(server)
         self.tell("leave", server, self.now)
         self._start_anew(server)
@@ -384,7 +399,8 @@ class RayBackend:
         runs = self.engine.give_up(flow.number) if is_under_way else []
         self.pending = [each for each in self.pending if each[1] != flow.number]
         heapq.heapify(self.pending)
-        self.tell("drop", flow, self.now)
+        if is_under_way:
+            self.tell("give_up", (flow, runs), self.now)
         for attempt in runs:
             self.servers.stop(attempt.server, attempt.number)
             self._after(attempt, GRACE_S, partial(self._events.put, partial(self._kill, attempt)))
@@ -418,11 +434,7 @@ def check_live(env: EnvConfig) -> None:
     Raises:
         UserError: naming the setting.
     """
-    for setting, is_set, valid in (
-        ("cluster.changes", not env.cluster.changes.none, "none: servers come and go as their Ray nodes do"),
-        ("information.workflows", env.information.workflows != "whole", "whole"),
-        ("information.estimate_error", env.information.estimate_error != 0, "0"),
-        ("information.straggler_share", env.information.straggles, "0"),
-    ):
-        if is_set:
-            raise UserError(f"{setting}: is not supported on a live cluster; valid: {valid}")
+    if not env.cluster.changes.none:
+        valid = "none: servers come and go as their Ray nodes do"
+        raise UserError(f"cluster.changes: is not supported on a live cluster; valid: {valid}")
+    check_information(env)

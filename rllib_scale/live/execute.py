@@ -33,6 +33,7 @@ class LiveRun:
         overheads_s: of each task of this process, from the event that began its round until its end was known, less
             the time for which it slept [s of the wall clock].
         failed: workflows that were given up, and why.
+        guard: what the guard did, or how much it has seen, in a line; empty without one.
     """
 
     env: EnvConfig
@@ -42,6 +43,7 @@ class LiveRun:
     metrics: dict[str, float | int]
     overheads_s: np.ndarray
     failed: dict[int, BaseException]
+    guard: str = ""
 
 
 def check(
@@ -110,7 +112,9 @@ def execute(
     try:
         for number in range(workload.num_workflows):
             backend.expect(Flow.of(workload, number, env.cluster))
-        play_guarded(player, backend, env, guard, say)
+        watched = play_guarded(player, backend, env, guard, say, seed)
+        if backend.guard == "watching":
+            say(watched)
     finally:
         backend.shut_down()
     return LiveRun(
@@ -121,4 +125,5 @@ def execute(
         metrics=backend.engine.metrics() | {"episode_return": math.nan},
         overheads_s=np.array(backend.overheads_s),
         failed=backend.failed,
+        guard=watched,
     )

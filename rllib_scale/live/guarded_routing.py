@@ -10,14 +10,14 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 
-from rllib_scale.live.guard import Comparison, Durations, times_of
+from rllib_scale.live.comparison import Comparison, Durations, is_same
 from rllib_scale.live.routing import Demand, GuardSettings, Replica, RouterSettings, Routing
 from rllib_scale.observation.policy import Policy
-from rllib_scale.simulator.event_engine import Attempt
+from rllib_scale.simulator.outside_state import Attempt
 
 LOG = logging.getLogger(__name__)
 
@@ -44,55 +44,42 @@ class GuardedRouting(Routing):
         """See `Routing.arrive`."""
         super().arrive(key, demand, since_s)
         if self._shadow is not None:
-            self._shadow.expect(_Expected(self.clock(), self._known[key].number, demand, since_s))
+            self._shadow.expect(self.clock(), "arrive", self._known[key].number, demand, since_s)
 
     def leave(self, key: Hashable, how: str = "answered") -> None:
         """See `Routing.leave`."""
         if self._shadow is not None and key in self._known:
-            number = self._known[key].number
-            if how == "answered":
-                self._shadow.learn(number, self._running(), self.clock())
-            else:
-                self._shadow.forget(number, how, self.clock())
+            self._shadow.learn(self._known[key].number, self._running(), how, self.clock())
         super().leave(key, how)
 
     def lost(self, replica: str) -> None:
         """See `Routing.lost`."""
         super().lost(replica)
         if self._shadow is not None:
-            self._shadow.advance(self.clock(), self._running())
-            self._shadow.lost(replica)
+            self._shadow.expect(self.clock(), "lost", replica)
 
     def round(self, replicas: Sequence[Replica], queued: Mapping[str, int]) -> list[tuple[Hashable, str]]:
         """See `Routing.round`."""
         found = super().round(replicas, queued)
         if self._shadow is not None:
+            self._shadow.expect(self.decided_s, "decide", self._replicas, self._taken)
             self._shadow.advance(self.clock(), self._running())
-            self._shadow.follow(self._replicas, self._taken)
             self._compare(self._shadow)
         return found
-
-    def _running(self) -> list[Attempt]:
-        return [] if self._engine is None else self._engine.running()
 
     def _compare(self, shadow: _Shadow) -> None:
         """Let the guard take over, with what it has learned, if requests stay longer than with it."""
         ended = self.left.total()
         if not shadow.comparison.is_due(len(self._known) + ended, ended) or self._engine is None:
             return
-        if shadow.comparison.is_behind(self.spent_s(), shadow.spent_s()):
+        is_behind, self.guard_ratio = (
+            shadow.comparison.is_behind(self.spent_s(), shadow.spent_s()),
+            shadow.comparison.ratio,
+        )
+        if is_behind:
             self._say(shadow.comparison.said(shadow.rule, self._policy, self.clock(), "requests"))
             self._shadow, self.guard, self._policy = None, "took over", shadow.rule
             self._engine.change_problem(self._problem())
-
-
-class _Expected(NamedTuple):
-    """A request that has not come yet to the shadow."""
-
-    at_s: float  # when it is known
-    number: int
-    demand: Demand
-    since_s: float  # when it came
 
 
 class _Shadow(Routing):
@@ -102,7 +89,7 @@ class _Shadow(Routing):
         self._now = 0.0
         super().__init__(settings.model_copy(update={"scheduler": guard.scheduler, "guard": None}))
         self.comparison, self._durations = Comparison(guard.margin, guard.window), Durations(guard.window)
-        self._pending: deque[_Expected] = deque()
+        self._events: deque[tuple[float, str, tuple[Any, ...]]] = deque()  # that are to happen here, in order
 
     @property
     def rule(self) -> Policy:
@@ -113,51 +100,58 @@ class _Shadow(Routing):
         """Up to where it is played [s]."""
         return self._now
 
-    def expect(self, request: _Expected) -> None:
-        """A request has come."""
-        self._pending.append(request)
+    def expect(self, at_s: float, what: str, *about: Any) -> None:
+        """Something has happened to the real router: a method of this one, and its arguments."""
+        self._events.append((at_s, what, about))
 
-    def learn(self, number: int, running: Sequence[Attempt], now_s: float) -> None:
-        """A request was really answered."""
+    def learn(self, number: int, running: Sequence[Attempt], how: str, now_s: float) -> None:
+        """A request has really left: an answered one ends here when its time has come, any other leaves here, too."""
         for attempt in running:
             if attempt.workflow == number:
-                is_needed = number in self._known or any(number == each.number for each in self._pending)
-                self._durations.learn(number, times_of(attempt, now_s), is_needed)
+                self._durations.learn(number, attempt, now_s, "ended" if how == "answered" else "cut")
+                if how == "answered":
+                    self.expect(now_s, "end", number, attempt)
+        if how != "answered":
+            self.expect(now_s, "leave", number, how)
 
-    def forget(self, number: int, how: str, now_s: float) -> None:
-        """A request was really given up, perhaps before a round that it could have started in."""
-        self._pending = deque(request for request in self._pending if request.number != number)
-        self.advance(now_s, ())
-        self.leave(number, how)
-
-    def follow(self, replicas: list[Replica], taken: Mapping[str, int]) -> None:
-        """These replicas are there from now on, each with so many requests of others."""
-        if replicas != self._replicas or taken != self._taken:
-            self._start(replicas, taken)
+    def end(self, number: int, real: Attempt) -> None:
+        """A request was really answered; so it is here, if it began here at the same time."""
+        for attempt in self._running():
+            if self._keys.get(attempt.workflow) == number and is_same(attempt, real):
+                self.leave(number)
 
     def advance(self, until_s: float, running: Sequence[Attempt]) -> None:
         """Let the rule decide up to that time; `running`: what really runs."""
-        if running:
-            self._durations.so_far = {attempt.workflow: times_of(attempt, until_s) for attempt in running}
+        self._durations.look({attempt.workflow: attempt for attempt in running}, until_s)
+        ends = self._ends()
         while True:
-            attempts = self._engine.running() if self._engine is not None else []
-            own = [each for each in attempts if each.workflow in self._keys]
-            ends = [(self._durations.end_s(self._keys[each.workflow], each), each) for each in own]
-            next_s = min([self._pending[0].at_s if self._pending else np.inf, *(end for end, _ in ends)])
+            next_s = min([self._events[0][0] if self._events else np.inf, *(end for end, _ in ends)])
             if next_s > until_s:
                 break
             self._now = max(self._now, next_s)
-            for end, attempt in ends:
-                if end <= self._now:
-                    self.leave(self._keys[attempt.workflow])
-            while self._pending and self._pending[0].at_s <= self._now:
-                request = self._pending.popleft()
-                self.arrive(request.number, request.demand, request.since_s)
-            self._start(self._replicas, self._taken)
+            over, has_started = [name for end, name in ends if end <= self._now and name in self._known], False
+            ends = [each for each in ends if each[0] > self._now]
+            for name in over:
+                self.leave(name)
+            if over:  # in reality a round followed each end; of those that are the same it is among the events
+                has_started |= self.decide(self._replicas, self._taken)
+            while self._events and self._events[0][0] <= self._now:
+                _, what, about = self._events.popleft()
+                has_started |= bool(getattr(self, what)(*about))
+            if has_started:  # what left by an event is still among the ends, and is left out above
+                ends = self._ends()
         self._now = max(self._now, until_s)
         self._durations.keep(self._known.__contains__)
 
-    def _start(self, replicas: list[Replica], taken: Mapping[str, int]) -> None:
-        for number, replica in self._decide(replicas, taken):
+    def _ends(self) -> list[tuple[float, Hashable]]:
+        """When each request that runs here leaves, as far as that is known, and its number."""
+        own = [(self._keys[each.workflow], each) for each in self._running() if each.workflow in self._keys]
+        return [(self._durations.end_s(name, attempt), name) for name, attempt in own]
+
+    def decide(self, replicas: list[Replica], taken: Mapping[str, int]) -> bool:
+        """A round, with these replicas, each of which has so many requests of others; whether any starts."""
+        found = self._decide(replicas, taken)
+        for number, replica in found:
             if (session := self._known[number].demand.session) is not None:
                 self.ran(session, replica)
+        return bool(found)

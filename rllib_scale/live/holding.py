@@ -17,7 +17,7 @@ import numpy as np
 from rllib_scale.compiled import Direct
 from rllib_scale.config.schedulers import FLEET_RULES, RuleSpec, parse_scheduler
 from rllib_scale.errors import UserError, offered
-from rllib_scale.live.routing import SESSIONS, Demand, Replica, RouterSettings
+from rllib_scale.live.routing import SESSIONS, Demand, Replica, RouterSettings, check_arrival
 from rllib_scale.live.stats import LiveStats
 from rllib_scale.schedulers.replicas import REPLICA_RULES
 from rllib_scale.simulator.replicas.handles import fleet_handles
@@ -92,6 +92,9 @@ class HoldingRouter:
         if settings.replica is None:
             raise UserError(f"{name}: replica is not given; valid: a preset as h100/8b, or its coefficients")
         assert isinstance(spec, RuleSpec)
+        if FLEET_RULES[spec.name].no_router:
+            valid = offered(rule for rule, its in FLEET_RULES.items() if not its.no_router)
+            raise UserError(f"{name}: {FLEET_RULES[spec.name].no_router}; valid: {valid}")
         rule: Any = REPLICA_RULES[spec.name](spec.parameters)
         self.settings, self._values, self._kind = settings, rule.values, settings.replica
         self._rng = new_generator(settings.seed, 0)
@@ -130,6 +133,7 @@ class HoldingRouter:
 
     def arrive(self, key: Hashable, demand: Demand, since_s: float) -> None:
         """See `Routing.arrive`. A request without a session is one of its own."""
+        check_arrival(key, since_s, self._requests)
         name = (key,) if demand.session is None else demand.session
         if name not in self._sessions:
             self._sessions[name] = self._known.take(home=NONE, at=NONE)

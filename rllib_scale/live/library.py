@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import concurrent.futures
 import itertools
+import logging
+import math
 import threading
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
@@ -32,10 +34,11 @@ from rllib_scale.live.stats import LiveStats
 from rllib_scale.live.worker import Packed
 from rllib_scale.observation.policy import Policy
 from rllib_scale.policies.make import make_policy
-from rllib_scale.simulator.event_engine import Attempt
+from rllib_scale.simulator.outside_state import Attempt
 from rllib_scale.workloads.fitting import fits
 from rllib_scale.workloads.model import TASK_DEMAND, no_server_text
 
+LOG = logging.getLogger(__name__)
 MAX_SENT_BYTES = 20_000
 """Functions up to this size travel with each call: to look one up in Ray's store takes longer."""
 TRIES = 3
@@ -183,7 +186,9 @@ class Cluster:
     def _run(self) -> None:
         """The loop of the thread that decides."""
         try:
-            play_guarded(self._policy, self.backend, self._env, self._guard)
+            line = play_guarded(self._policy, self.backend, self._env, self._guard)
+            if (seen := self.backend.comparison) is not None and self.backend.guard == "watching":
+                LOG.log(logging.WARNING if math.isnan(seen.ratio) else logging.INFO, line)
         except BaseException as error:  # nobody else would ever tell
             with self._lock:
                 self._failure = error

@@ -8,9 +8,10 @@ place.
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Container, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, count, islice
 from typing import Annotated, Any, NamedTuple
@@ -24,13 +25,14 @@ from rllib_scale.config.cluster import MAX_PLACES, Label, label_bits
 from rllib_scale.config.replicas import Replica as LanguageModelReplica
 from rllib_scale.config.schedulers import HEURISTICS, HeuristicSpec, PolicySpec, RuleSpec, parse_scheduler
 from rllib_scale.errors import UserError
-from rllib_scale.live.guard import STEPS
+from rllib_scale.live.comparison import STEPS
 from rllib_scale.live.servers import for_servers
 from rllib_scale.live.stats import LiveStats, stats_of
 from rllib_scale.loading import named_scenario, resolve
 from rllib_scale.observation.policy import Policy
 from rllib_scale.policies.make import make_policy
-from rllib_scale.simulator.event_engine import Attempt, EventEngine, compile_ahead
+from rllib_scale.simulator.event_engine import EventEngine, compile_ahead
+from rllib_scale.simulator.outside_state import Attempt
 from rllib_scale.workloads.fitting import fits
 from rllib_scale.workloads.model import TASK_DEMAND
 
@@ -102,6 +104,13 @@ class Replica(NamedTuple):
     """None: it has not said yet which it has."""
 
 
+def check_arrival(key: Hashable, since_s: float, known: Container[Hashable]) -> None:
+    """See `Routing.arrive`; `known`: requests that wait or run."""
+    if key in known or not math.isfinite(since_s):
+        wrong = "it waits or runs already" if key in known else f"came at {since_s} s, which is no time"
+        raise ValueError(f"request {key!r}: {wrong}")
+
+
 @dataclass
 class _Known:
     """A request that waits or runs; in the engine it is a workflow."""
@@ -114,6 +123,7 @@ class _Known:
     replica: str | None = None  # where it runs
     start_s: float = 0.0
     is_entered: bool = False  # whether the engine knows it
+    entered_home: int = -1  # the server of the call before it there
 
 
 def policy_of(settings: RouterSettings) -> tuple[Policy, EnvConfig]:
@@ -170,7 +180,8 @@ class Routing:
         self._sessions: OrderedDict[str, str] = OrderedDict()  # -> replica of the last call, the last one heard of last
         self.left: Counter[str] = Counter()  # requests that are known no more, by how they left
         self._stayed_s = 0.0  # of these requests
-        self.guard = "none"  # of stats.GUARDS
+        self.guard, self.guard_ratio = "none", math.nan  # see LiveStats
+        self.decided_s = 0.0  # when the last round was
         self._began = time.monotonic()
 
     def clock(self) -> float:
@@ -196,7 +207,11 @@ class Routing:
             key: by which it is named from now on.
             demand: what it needs.
             since_s: when it came [s of `clock`].
+
+        Raises:
+            ValueError: it is there already, or did not come at any time.
         """
+        check_arrival(key, since_s, self._known)
         home, moved = self._sessions.get(demand.session or ""), demand.moved_gb
         if home not in self._index and demand.session:
             home, moved = self._home(), 0.0
@@ -249,8 +264,13 @@ class Routing:
 
     def stats(self) -> LiveStats:
         """What it is doing."""
-        left = self.left
-        return stats_of(self._engine, left["answered"], left["dropped"], left["rejected"], self.guard)
+        counted = {"ended": self.left["answered"], "dropped": self.left["dropped"], "rejected": self.left["rejected"]}
+        waiting, engine = self.waiting, self._engine or self._former
+        now = {"servers": len(self._replicas), "waiting": waiting, "running": len(self._known) - waiting}
+        return stats_of(engine, self.guard, self.guard_ratio, **now, **counted)
+
+    def _running(self) -> list[Attempt]:
+        return [] if self._engine is None else self._engine.running()
 
     def _drop(self, known: _Known) -> None:
         """The engine is told of the end of a request, if it knows it."""
@@ -272,6 +292,7 @@ class Routing:
                 demand, now = Demand(compute_gflop=mean or 1.0), self.clock()
                 others.append(_Known(next(self._numbers), demand, now, None, 0.0, name, now))
                 self._enter(others[-1])
+                self._go_on(others[-1])
 
     def _has_place(self, name: str) -> bool:
         at = self._index[name]
@@ -327,7 +348,7 @@ class Routing:
         engine = self._engine
         if engine is None:
             return []
-        now = self.clock()
+        now = self.decided_s = self.clock()
         engine.advance(now)
         self._hold(taken)
         self._started.clear()
@@ -371,6 +392,8 @@ class Routing:
         for known in every[len(seen) :]:
             self._enter(known)
         self._engine.advance(self.clock())
+        for known in every:
+            self._go_on(known)
         if self._former is not None:
             self._engine.go_on_counting(self._former)
 
@@ -392,23 +415,24 @@ class Routing:
         return self._policy.problem(for_servers(self._base, cluster))
 
     def _enter(self, known: _Known) -> None:
-        """Have the engine know a request: as a workflow of one task, behind the call before, where that is known.
-
-        One that runs already is started again; where there is no room for it, the engine knows nothing of it.
-        """
+        """Have the engine know a request: as a workflow of one task, behind the call before, where that is known."""
         engine, demand = self._engine, known.demand
         known.is_entered = engine is not None and (known.replica is None or known.replica in self._index)
         if engine is None or not known.is_entered:
             return
-        home = self._index.get(known.home or "", -1)
+        home = known.entered_home = self._index.get(known.home or "", -1)
         calls = 1 if home < 0 else 2
         labels = label_bits(demand.labels, self._label_names)
         needs = demand.compute_gflop, demand.memory_gb, known.moved_gb, 0.0, demand.places, labels
         demands = np.array([needs] * calls, dtype=TASK_DEMAND)
         engine.advance(known.arrival_s)
         engine.arrive(known.number, known.arrival_s, demands, CHAIN[: calls - 1], home=home)
-        if known.replica is None:
+
+    def _go_on(self, known: _Known) -> None:
+        """Have the engine know that a request runs, if it does; where there is no room, it knows nothing of it."""
+        if self._engine is None or known.replica is None or not known.is_entered:
             return
-        if engine.resume(known.number, calls - 1, self._index[known.replica], known.start_s) is None:
+        task, server = int(known.entered_home >= 0), self._index[known.replica]
+        if self._engine.resume(known.number, task, server, known.start_s) is None:
             self._drop(known)
             known.is_entered = False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 import weakref
 from typing import NamedTuple, Protocol
@@ -32,25 +33,22 @@ class LiveStats(NamedTuple):
     wait_mean_s: float  # from ready to the start of an attempt, in the time of the problem; NaN: none has started
     round_mean_s: float  # that a round of decisions takes, on the wall clock; NaN: there was none
     guard: str  # GUARDS
+    guard_ratio: float = math.nan  # stays over those with the guard, in its last window; NaN: it has seen none yet
 
 
-def stats_of(engine: EventEngine | None, ended: int, dropped: int, rejected: int, guard: str) -> LiveStats:
-    """The record of an engine and of what its owner counts; None: there is no server yet."""
-    if engine is None:
-        return LiveStats(0, 0, 0, 0, ended, dropped, rejected, 0, 0, float("nan"), float("nan"), guard)
+def stats_of(engine: EventEngine | None, guard: str, ratio: float, **counted: int) -> LiveStats:
+    """The record of the engine that decides, or did last, and of what its owner counts; None: there was none yet."""
+    started = 0 if engine is None else engine.num_started
+    rounds = 0 if engine is None else engine.rounds
     return LiveStats(
-        servers=engine.num_there,
-        waiting=engine.num_waiting,
-        running=len(engine.attempts),
-        started=engine.num_started,
-        ended=ended,
-        dropped=dropped,
-        rejected=rejected,
-        decisions=int(engine.outcomes.sum()),
-        rounds=engine.rounds,
-        wait_mean_s=engine.waited_s / engine.num_started if engine.num_started else float("nan"),
-        round_mean_s=engine.deciding_s / engine.rounds if engine.rounds else float("nan"),
+        **counted,
+        started=started,
+        decisions=0 if engine is None else int(engine.outcomes.sum()),
+        rounds=rounds,
+        wait_mean_s=engine.waited_s / started if engine is not None and started else math.nan,
+        round_mean_s=engine.deciding_s / rounds if engine is not None and rounds else math.nan,
         guard=guard,
+        guard_ratio=ratio,
     )
 
 
@@ -64,6 +62,7 @@ def total(records: list[LiveStats]) -> LiveStats:
         wait_mean_s=sum(each.wait_mean_s * each.started for each in records if each.started) / started,
         round_mean_s=sum(each.round_mean_s * each.rounds for each in records if each.rounds) / rounds,
         guard=max((each.guard for each in records), key=GUARDS.index),
+        guard_ratio=max((each.guard_ratio for each in records if each.guard_ratio > 0), default=math.nan),
     )
 
 
@@ -104,6 +103,7 @@ class Exporter:
                 ("waiting", "tasks or requests that wait"),
                 ("running", "tasks or requests that run"),
                 ("guard", "0: no guard, 1: it watches, 2: it has taken over"),
+                ("guard_ratio", "stays over those with the guard, in its last window; NaN: it has seen none yet"),
             )
         }
         self.counters = {

@@ -8,7 +8,7 @@ from rllib_scale.config import ClusterConfig
 from rllib_scale.errors import UserError
 from rllib_scale.live.servers import Call
 from rllib_scale.live.worker import sleep_for
-from rllib_scale.simulator.event_engine import Attempt
+from rllib_scale.simulator.outside_state import Attempt
 from rllib_scale.workloads.model import Workload
 
 MAX_S = 1e7

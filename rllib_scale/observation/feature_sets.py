@@ -236,7 +236,7 @@ PAIRS = FeatureSet(
         Feature(
             "ready_work",
             "1",
-            "ln(1 + work of the tasks that wait / capacity that is there / time_unit_s)",
+            "ln(1 + work of the tasks that wait, for each place, / capacity that is there / time_unit_s)",
             0.6,
             0.5,
             log_units,
@@ -244,7 +244,7 @@ PAIRS = FeatureSet(
         Feature(
             "work",
             "1",
-            "ln(1 + work of the unfinished tasks that are seen / capacity / time_unit_s)",
+            "ln(1 + work of the unfinished tasks that are seen, for each place, / capacity / time_unit_s)",
             2.0,
             0.6,
             log_units,
@@ -257,7 +257,14 @@ PAIRS = FeatureSet(
         *ROUNDS.task,
         Feature("demand", "1", "ln of the compute demand over task_compute_max_gflop", -0.7, 0.4, log_share),
         Feature("tasks_left", "1", "ln of the unfinished tasks of its workflow that are seen", 1.2, 0.7, log_count),
-        Feature("work_left", "1", "ln(1 + their compute demand over task_compute_max_gflop)", 1.1, 0.6, log_units),
+        Feature(
+            "work_left",
+            "1",
+            "ln(1 + their demand, for each place, over task_compute_max_gflop)",
+            1.1,
+            0.6,
+            log_units,
+        ),
         Feature(
             "rows", "1", "servers that are there and have the memory for it / servers that are there", 0.7, 0.3, ratio
         ),

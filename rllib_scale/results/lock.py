@@ -5,8 +5,8 @@ that finds one waits for a heartbeat: it is refused when the lock is renewed, an
 without. No clocks are compared. A lock of this machine whose process is gone is taken over at once.
 
 pyarrow offers no exclusive write to a store, so in a bucket the owner writes, waits SETTLE_S and reads. An owner that
-finds a lock of somebody else when it renews its own interrupts its process: even after a race, two sweeps go on
-together for BEAT_S only.
+finds a lock of somebody else, or none, when it renews its own interrupts its process: even after a race, two sweeps go
+on together for BEAT_S only. It finds none where another took the lock over while this machine slept, and has ended.
 """
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ def held(
         ended.set()
         beat.join()
         lock.release()
-        if lock.lost is not None:
-            raise UserError(f"{home}: {_described(lock.lost)} took it over; wait for its end, then run this again")
+        if lock.lost:
+            raise UserError(f"{home}: {lock.lost}")
 
 
 class _Lock:
@@ -76,8 +76,8 @@ class _Lock:
     def __init__(self, home: Location, beat_s: float, stale_s: float) -> None:
         self.home = home
         self.beat_s, self.stale_s = beat_s, stale_s
-        self.lost: dict[str, Any] | None = None
-        """The lock of the process that took it over."""
+        self.lost = ""
+        """Who took it over, and what to do now; empty: nobody."""
         self._own: dict[str, Any] = {
             "owner": secrets.token_hex(8),
             "host": socket.gethostname(),
@@ -102,21 +102,33 @@ class _Lock:
         main = threading.main_thread().ident
         assert main is not None
         while not ended.wait(self.beat_s):
-            found = self._read()
-            if found is not None and found["owner"] != self._own["owner"]:
-                self.lost = found
-                # Again at each beat, because pyarrow swallows one while it writes.
-                signal.pthread_kill(main, signal.SIGINT)
+            self._look()
+            if self.lost:
+                if not ended.is_set():  # again at each beat, because pyarrow swallows one while it writes
+                    signal.pthread_kill(main, signal.SIGINT)
                 continue
             self._own["beat"] += 1
             with suppress(OSError, UserError):  # a disk or a store that is away for a while
                 self._write()
 
     def release(self) -> None:
-        """Remove the lock if it is this process's own."""
-        found = self._read()
-        if found is not None and found["owner"] == self._own["owner"]:
-            self._remove(found)
+        """Remove the lock if it is still this process's own."""
+        self._look()
+        if not self.lost:
+            self._remove(self._read())
+
+    def _look(self) -> None:
+        """Note whether another process has the lock, or had it and has ended."""
+        try:
+            found = json.loads((self.home / LOCK).read())
+        except FileNotFoundError:
+            if self.home.files():  # else the results are gone, too, which is said elsewhere
+                self.lost = "another process took it over while this one slept, and has ended; run this again"
+        except (OSError, ValueError):
+            pass  # a disk or a store that is away for a while
+        else:
+            if found["owner"] != self._own["owner"]:
+                self.lost = f"{_described(found)} took it over; wait for its end, then run this again"
 
     def _await_death(self, found: dict[str, Any], say: Callable[[str], None]) -> None:
         """Wait until the owner of a lock has sent no heartbeat for `stale_s`.

@@ -133,15 +133,18 @@ def _manifest(home: Location) -> dict[str, Any] | None:
 
 
 def read_curve(logs: Iterable[Location]) -> list[dict[str, Any]]:
-    """Rows of a training curve from Tune's logs, one for each run; a log begins after its run's checkpoint.
+    """Rows of a training curve from Tune's logs, one for each run, to which each attempt of the run appends.
+
+    An attempt goes on from a checkpoint: epochs of an earlier one from there on are not part of the curve.
 
     Raises:
         UserError: a log cannot be read.
     """
     rows: list[dict[str, Any]] = []
-    for log in logs:
-        more = _rows(log)
-        rows = [row for row in rows if more and row["epoch"] < more[0]["epoch"]] + more
+    for row in (row for log in logs for row in _rows(log)):
+        while rows and rows[-1]["epoch"] >= row["epoch"]:
+            rows.pop()
+        rows.append(row)
     return rows
 
 

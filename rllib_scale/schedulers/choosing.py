@@ -26,7 +26,7 @@ from rllib_scale.observation.feature_sets import (
 from rllib_scale.observation.policy import Batch
 from rllib_scale.schedulers.base import Scheduler
 from rllib_scale.simulator.handles import problem_of, state_of
-from rllib_scale.simulator.outside import seen_in_round, step_on
+from rllib_scale.simulator.outside_rounds import seen_in_round, step_on
 
 (RANDOM, ROUND_ROBIN, FASTEST, EARLIEST_FINISH, LARGE_ONLY, BEST_FIT) = range(6)
 (FINISH_WITH_TRANSFER, STICKY, POWER_OF_TWO, LEAST_LOADED, PREFIX_AFFINITY) = range(6, 11)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from rllib_scale.compiled import Direct, compiled, internal
+from rllib_scale.observation.orders import ORDERS, order_key
 from rllib_scale.observation.starting import give
 from rllib_scale.observation.view import View
 from rllib_scale.schedulers.kinds import add, choose_by_kind, delay, room_for, sort_servers
@@ -22,8 +23,6 @@ from rllib_scale.workloads.fitting import MEMORY_TOLERANCE_GB
 NUMBERS = ("a", "b", "age", "alpha", "kappa", "penalty", "scarce", "compute_unit_gflop", "time_unit_s")
 """Of the price rule, in the order of the columns of `visit_by_price`; see PriceParameters, whose units are UNITS."""
 UNITS = (10.0, 10.0)
-ORDERS = ("longest-hop", "most-descendants", "shortest-task", "descendants-per-work", "first-ready", "first-arrival")
-"""Of config.NamedOrder, in the order in which compiled code knows them."""
 SHARE = np.dtype([("places", "i8"), ("labels", "i8"), ("above_gb", "f8"), ("most_gb", "f8"), ("share", "f8")])
 """Share of the capacity for tasks of these places and labels that need more than `above_gb` and at most `most_gb`."""
 MOST_SHARES = 16
@@ -129,16 +128,7 @@ def keys_by_name(order, view, key):  # type: ignore[no-untyped-def]
     for b in range(len(view.env)):
         for i in range(view.env[b].num_waiting):
             task = view.waiting[b, i]
-            if order == 0:
-                key[b, i] = task.hop
-            elif order == 1:
-                key[b, i] = task.descendants
-            elif order == 2:
-                key[b, i] = -task.compute_gflop
-            elif order == 3:
-                key[b, i] = task.descendants / task.compute_gflop
-            else:
-                key[b, i] = 0.0
+            key[b, i] = order_key(order, task.hop, task.descendants, task.compute_gflop)
 
 
 @compiled

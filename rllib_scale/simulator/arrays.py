@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 
-from rllib_scale.config import EnvConfig, NamedOrder
+from rllib_scale.config import EnvConfig
 from rllib_scale.observation.feature_sets import FEATURE_SETS, static_features
+from rllib_scale.observation.orders import ORDERS
 from rllib_scale.simulator.changes import at_random, rates, scheduled, starts_away
 from rllib_scale.simulator.load import DAG_TABLES
 from rllib_scale.simulator.reward import REWARD_PARAMETERS, REWARDS
@@ -16,8 +17,6 @@ from rllib_scale.simulator.state import PARAMETERS, Problem
 from rllib_scale.simulator.writers import NAMES
 from rllib_scale.workloads import generators as workloads
 from rllib_scale.workloads.generators import estimate_parameters
-
-ORDERS: tuple[str, ...] = get_args(NamedOrder)
 
 
 def build_problem(config: EnvConfig, servers: np.ndarray) -> Problem:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from rllib_scale.compiled import internal, rare
+from rllib_scale.observation.orders import order_key
 from rllib_scale.simulator.heaps import BY_ARRIVAL, BY_FINISH, BY_RANK, push, remove
 from rllib_scale.simulator.reward import reward_of_start
 from rllib_scale.simulator.state import AWAY, DRAINING, FAILED, FAR, NONE, TO_END
@@ -14,18 +15,10 @@ from rllib_scale.simulator.state import AWAY, DRAINING, FAILED, FAR, NONE, TO_EN
 
 @internal
 def rank(task, detail, order):  # type: ignore[no-untyped-def]
-    """Key of a task in a named order, largest first; in the order of config.NamedOrder."""
+    """Key of a task in a named order, largest first."""
     if task.left == 0.0:  # never waits
         return 0.0
-    if order == 0:  # longest-hop
-        return float(detail.hop)
-    if order == 3:  # most-descendants
-        return float(detail.descendants)
-    if order == 4:  # shortest-task
-        return -task.left * detail.error
-    if order == 5:  # descendants-per-work
-        return detail.descendants / (task.left * detail.error)
-    return 0.0
+    return order_key(order, detail.hop, detail.descendants, task.left * detail.error)
 
 
 @internal
@@ -216,7 +209,7 @@ def leave_queue(b, place, state):  # type: ignore[no-untyped-def]
 
 @rare
 def fail_attempt(b, place, state, problem):  # type: ignore[no-untyped-def]
-    """The task of a place fails before its end, and waits anew from now on."""
+    """The task of a place fails before its end, and waits anew: from now on, or until a lost input is made again."""
     env, p, row = state.env[b], problem.parameters[0], state.running[b, place]
     task, detail, log = state.tasks[b, row], state.details[b, row], state.log[b, state.attempt[b, place]]
     leave_queue(b, place, state)
@@ -234,4 +227,5 @@ def fail_attempt(b, place, state, problem):  # type: ignore[no-untyped-def]
     task.place = NONE
     task.rank = rank(task, detail, p.order)
     clear(b, place, state, problem)
-    make_ready(b, row, state, p)
+    if task.num_missing == 0:
+        make_ready(b, row, state, p)

@@ -30,6 +30,9 @@ from rllib_scale.workloads.model import Workload
 _step_batch, _dispatch_batch = Direct(kernel.step_batch), Direct(kernel.dispatch_batch)
 _fit_batch, _answer_now, _load = Direct(kernel.fit_batch), Direct(kernel.answer_now), Direct(load)
 
+MAX_NUMBER = 2**62
+"""Numbers of workflows, tasks and servers are below it."""
+
 
 class Engine:
     """B environments that are played together by one compiled call [SCALE, sec. 3 and 4.1; docs/simulator.md].
@@ -232,7 +235,8 @@ class Engine:
         b = self._checked(b)
         self._fit_is_known = False
         self._make_log_room(1)
-        outcome = int(_answer_now(b, index(workflow), index(task), index(server), self._table))
+        named = index(workflow), index(task), index(server)
+        outcome = int(_answer_now(b, *named, self._table)) if all(-1 <= n < MAX_NUMBER for n in named) else -1
         if outcome < 0:
             raise ValueError(
                 f"environment {b}: there is no answer for workflow {workflow}, task {task}, server {server}"
@@ -260,9 +264,8 @@ class Engine:
         """Workflow and task of the candidates of environment b, in order."""
         b = self._checked(b)
         rows = self._state.offered[b, : self._state.env[b]["num_offered"]]
-        workflow = self._state.tasks[b, rows]["workflow"]
-        tasks = rows - self._state.workflows["first_task"][b, workflow]
-        return list(zip(workflow.tolist(), tasks.tolist(), strict=True))
+        of = self._state.workflows[b, self._state.tasks[b, rows]["workflow"]]
+        return list(zip(of["number"].tolist(), (rows - of["first_task"]).tolist(), strict=True))
 
     def available(self, b: int = 0) -> np.ndarray:
         """(N,) virtual availability of each server [s]: a place awaited, and those that wait for it in this round."""

@@ -8,7 +8,7 @@ from rllib_scale.compiled import internal, rare
 from rllib_scale.simulator.attempts import clear, make_ready
 from rllib_scale.simulator.changes import change
 from rllib_scale.simulator.heaps import BY_FINISH, BY_READY, push, remove
-from rllib_scale.simulator.state import NOWHERE
+from rllib_scale.simulator.state import NONE, NOWHERE
 
 
 @internal
@@ -90,7 +90,8 @@ def _end_task(b, row, state, p):  # type: ignore[no-untyped-def]
     for i in range(task.first_successor, task.first_successor + task.num_successors):
         successor = state.tasks[b, state.edges[b, i]]
         successor.num_missing -= 1
-        if successor.num_missing == 0:
+        # One that runs or has ended had this output before it was lost, and made again.
+        if successor.num_missing == 0 and successor.place == NONE:
             release(b, state.edges[b, i], state, p)
     workflow.num_completed += 1
     if workflow.num_completed == workflow.num_tasks:

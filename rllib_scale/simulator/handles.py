@@ -6,6 +6,7 @@ call for a few environments. A table of addresses is one array.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable
 from typing import Any
 
@@ -112,7 +113,9 @@ class Handle(types.Type):
     def __init__(self, name: str, arrays: dict[str, tuple[np.dtype[Any], int]]) -> None:
         self.row_of = {array: row for row, array in enumerate(arrays)}
         self.kinds = [types.Array(from_dtype(dtype), dimensions, "C") for dtype, dimensions in arrays.values()]
-        super().__init__(f"Handle of {name}")
+        # A type is its name: one for other arrays is another type, and names other machine code.
+        content = hashlib.sha256(repr([*zip(arrays, self.kinds, strict=True)]).encode()).hexdigest()[:16]
+        super().__init__(f"Handle of {name} {content}")
 
 
 register_model(Handle)(models.OpaqueModel)

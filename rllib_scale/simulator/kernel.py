@@ -68,7 +68,7 @@ def fit_batch(table):  # type: ignore[no-untyped-def]
 
 
 @internal
-def _is_answer(b, action, state):  # type: ignore[no-untyped-def]
+def is_answer(b, action, state):  # type: ignore[no-untyped-def]
     """Whether an action stands for an answer that can be given now."""
     env = state.env[b]
     K, N = state.fit.shape[1], state.fit.shape[2]
@@ -103,7 +103,7 @@ def step_batch(draws, actions, active, begins, seeds, episodes, table):  # type:
     state, problem = state_of(table), problem_of(table)
     p = problem.parameters[0]
     for b in range(len(state.env)):
-        if not (begins[b] or not active[b] or _is_answer(b, actions[b], state)):
+        if not (begins[b] or not active[b] or is_answer(b, actions[b], state)):
             return REFUSED, b
     if draws:
         for b in range(len(state.env)):

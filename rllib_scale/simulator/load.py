@@ -125,12 +125,7 @@ def add(b, arrival, n, demand, e, edges, moved, first, at, state, problem):  # t
         detail.descendants = 1 if p.revealed else detail.followers
         detail.level, detail.seen, detail.input = 1, 0, 0.0
         detail.num_predecessors = 0
-    for i in range(n):
-        k = tables[ORDER, i]
-        # Longest path to each task, itself included, in topological order.
-        for at_successor in range(tables[FIRST, k], tables[FIRST, k + 1]):
-            after = state.details[b, first + successors[at_successor]]
-            after.level = max(after.level, state.details[b, first + k].level + 1)
+    count_levels(b, first, n, state, problem)
     for i in range(e):
         state.edges[b, at + i] = first + successors[i]
         task, row = state.tasks[b, first + edges[i, 1]], first + edges[i, 0]
@@ -153,6 +148,17 @@ def add(b, arrival, n, demand, e, edges, moved, first, at, state, problem):  # t
     for k in range(n):
         state.tasks[b, first + k].rank = rank(state.tasks[b, first + k], state.details[b, first + k], p.order)
     return at
+
+
+@internal
+def count_levels(b, first, n, state, problem):  # type: ignore[no-untyped-def]
+    """Raise the level of each task of the workflow that was added last to the longest path to it."""
+    tables = problem.tables
+    for i in range(n):  # in topological order
+        k = tables[ORDER, i]
+        for at in range(tables[FIRST, k], tables[FIRST, k + 1]):
+            after = state.details[b, first + problem.successors[at]]
+            after.level = max(after.level, state.details[b, first + k].level + 1)
 
 
 @rare

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from rllib_scale.compiled import compiled, internal
-from rllib_scale.observation.answers import STARTED
+from rllib_scale.observation.answers import OPEN
 from rllib_scale.simulator.attempts import (
     clear,
     fail_attempt,
@@ -20,26 +20,21 @@ from rllib_scale.simulator.attempts import (
     push_waiting,
     rank,
     remove_waiting,
+    start,
 )
 from rllib_scale.simulator.changes import FAIL, apply
 from rllib_scale.simulator.events import advance, arrive, complete, end_delay, skip_completed
 from rllib_scale.simulator.handles import problem_of, state_of
 from rllib_scale.simulator.heaps import BY_READY, remove
 from rllib_scale.simulator.kernel import begin_episode
-from rllib_scale.simulator.load import add
+from rllib_scale.simulator.load import FIRST, MISSING, ORDER, add, count_levels
 from rllib_scale.simulator.rounds import (
-    answer,
     find_row,
+    find_waiting,
     fit_of,
-    force,
-    offer,
-    open_all,
-    set_room,
-    some_candidate_open,
-    withdraw,
 )
-from rllib_scale.simulator.state import FAILED, FAR, NONE, NOWHERE
-from rllib_scale.simulator.writers import write_observation
+from rllib_scale.simulator.state import FAILED, FAR, NONE
+from rllib_scale.workloads.dag import sort_by_predecessor
 
 B = 0
 """The environment."""
@@ -77,6 +72,42 @@ def order_anew(table):  # type: ignore[no-untyped-def]
         push_waiting(B, state.ready[B, i], state, p)
 
 
+(FINE, NO_TASK, DEMAND, EDGE, EDGE_GB, CYCLE, BEFORE_FIRST) = range(7)
+"""What may be wrong with a workflow."""
+
+
+@compiled
+def wrong_in(demand, edges, moved, has_home, table):  # type: ignore[no-untyped-def]
+    """What is wrong with a workflow, and at which task or edge; see `arrive_now`. There is room for it."""
+    problem = problem_of(table)
+    if len(demand) <= has_home:
+        return NO_TASK, 0
+    for k in range(len(demand)):
+        needs = demand[k]
+        if (
+            not (0.0 <= needs.compute < np.inf and 0.0 <= needs.memory < np.inf)
+            or not (0.0 <= needs.output < np.inf and 0.0 <= needs.delay < np.inf)
+            or needs.places < 1
+            or needs.labels < 0
+        ):
+            return DEMAND, k
+    for i in range(len(edges)):
+        before, after = edges[i, 0], edges[i, 1]
+        is_behind = i == 0 or before > edges[i - 1, 0] or (before == edges[i - 1, 0] and after > edges[i - 1, 1])
+        if not (is_behind and 0 <= before < len(demand) and 0 <= after < len(demand)):
+            return EDGE, i
+        if has_home and after == 0:
+            return BEFORE_FIRST, i
+    for i in range(len(moved)):
+        if not 0.0 <= moved[i] < np.inf:
+            return EDGE_GB, i
+    tables = problem.tables
+    sorts = tables[FIRST], problem.successors, tables[MISSING], tables[ORDER]
+    if sort_by_predecessor(len(demand), len(edges), edges, *sorts) < len(demand):
+        return CYCLE, 0
+    return FINE, 0
+
+
 @internal
 def _end_delays(state, problem):  # type: ignore[no-untyped-def]
     """End the release delays that are due; tasks without work are released with one of 0 s."""
@@ -102,13 +133,13 @@ def arrive_now(number, arrival, home, first, at, demand, edges, moved, table):  
     Args:
         number: by which it is known, above all former ones.
         arrival: when it arrived [s]: now, or before.
-        home: server on which its first task has ended before, -1: none has.
+        home: server on which its first task, which follows none, has ended before; -1: none has.
         first: its task rows stand from there on.
         at: its edges stand from there on.
         demand: (T,) generators.TASK_DEMAND.
-        edges: (E, 2) predecessor, successor; sorted.
+        edges: (E, 2) predecessor, successor; sorted, each once, acyclic.
         moved: (E,) GB that the successor needs of the predecessor.
-        table: of state and problem, with room for it.
+        table: of state and problem, with room for it; `wrong_in` found nothing.
 
     Returns:
         Where the edges of the next one begin.
@@ -121,18 +152,22 @@ def arrive_now(number, arrival, home, first, at, demand, edges, moved, table):  
     for i in range(len(edges)):
         if moved[i] != demand[edges[i, 0]].output:
             env.per_edge = 1
-    at = add(B, arrival, len(demand), demand, len(edges), edges, moved, first, at, state, problem)
+    n = len(demand)
+    at = add(B, arrival, n, demand, len(edges), edges, moved, first, at, state, problem)
     workflow = state.workflows[B, env.num_workflows - 1]
     workflow.number = number
     # A call before this one has a row, so that its output has a server, but it was never in the system here.
     if home >= 0:  # what had ended before is no arrived work, and no task of the longest path
         state.tasks[B, first].place = problem.servers[home].first_place
         workflow.num_completed = 1
-        for row in range(first + 1, first + len(demand)):
-            state.details[B, row].level -= 1
-        for i in range(state.tasks[B, first].first_successor, at):
+        state.details[B, first].level = 0
+        for row in range(first + 1, first + n):
+            state.details[B, row].level = 1
+        count_levels(B, first, n, state, problem)
+        ended = state.tasks[B, first]
+        for i in range(ended.first_successor, ended.first_successor + ended.num_successors):
             state.tasks[B, state.edges[B, i]].num_missing -= 1
-        state.tasks[B, first].num_missing = 1  # it is not released
+        ended.num_missing = 1  # it is not released
     arrive(B, state, problem)
     if home >= 0:
         state.tasks[B, first].num_missing = 0
@@ -186,33 +221,14 @@ def lost(row, table):  # type: ignore[no-untyped-def]
             break
     for i in range(task.first_successor, task.first_successor + task.num_successors):
         after = state.edges[B, i]
-        if state.tasks[B, after].place == NONE:
-            # One that waited, or whose release delay ran, must not start without its input.
-            if state.tasks[B, after].num_missing == 0:
-                _withdraw(after, state, p)
-            state.tasks[B, after].num_missing += 1
+        # One that waited, or whose release delay ran, must not start without its input.
+        if state.tasks[B, after].num_missing == 0 and state.tasks[B, after].place == NONE:
+            _withdraw(after, state, p)
+        state.tasks[B, after].num_missing += 1
     task.place = NONE
-    task.num_missing = _num_missing(row, workflow, state)
     task.rank = rank(task, state.details[B, row], p.order)
     if task.num_missing == 0:
         make_ready(B, row, state, p)
-
-
-@internal
-def _has_ended(row, state):  # type: ignore[no-untyped-def]
-    place = state.tasks[B, row].place
-    return place == NOWHERE or (place >= 0 and state.running[B, place] != row)
-
-
-@internal
-def _num_missing(row, workflow, state):  # type: ignore[no-untyped-def]
-    """How many predecessors of a task have not ended."""
-    missing = 0
-    for before in range(workflow.first_task, workflow.first_task + workflow.num_tasks):
-        task = state.tasks[B, before]
-        for i in range(task.first_successor, task.first_successor + task.num_successors):
-            missing += int(state.edges[B, i] == row and not _has_ended(before, state))
-    return missing
 
 
 @internal
@@ -241,7 +257,7 @@ def give_up(w, table):  # type: ignore[no-untyped-def]
     env, workflow = state.env[B], state.workflows[B, w]
     for row in range(workflow.first_task, workflow.first_task + workflow.num_tasks):
         task = state.tasks[B, row]
-        if task.place < 0 and task.num_missing == 0:
+        if task.place == NONE and task.num_missing == 0:
             _withdraw(row, state, p)
         elif task.place >= 0 and state.running[B, task.place] == row:
             log = state.log[B, state.attempt[B, task.place]]
@@ -261,6 +277,28 @@ def give_up(w, table):  # type: ignore[no-untyped-def]
     workflow.num_completed = workflow.num_tasks
     skip_completed(B, state)
     return workflow.first_task, workflow.num_tasks
+
+
+@compiled
+def resume(workflow, task, j, since, table):  # type: ignore[no-untyped-def]
+    """A task that waits has been running on server j since then; whether there is room for it."""
+    state, problem = state_of(table), problem_of(table)
+    env, at = state.env[B], find_waiting(B, workflow, task, state)
+    row = state.ready[B, at]
+    if fit_of(B, row, j, state, problem) != OPEN:
+        return False
+    remove_waiting(B, at, state, problem.parameters[0])
+    # The clock is set back for this one start: its expected end follows from when it really began.
+    now, env.clock = env.clock, since
+    start(B, row, j, state, problem)
+    env.clock = now
+    return True
+
+
+@compiled
+def is_waiting(workflow, task, table):  # type: ignore[no-untyped-def]
+    """Whether a task waits between two rounds."""
+    return find_waiting(B, workflow, task, state_of(table)) >= 0
 
 
 @compiled
@@ -288,79 +326,3 @@ def change_server(j, event, table):  # type: ignore[no-untyped-def]
         if row >= 0 and state.tasks[B, row].place != place:
             _stop(place, state, problem)
     apply(B, j, event, state, problem)
-
-
-# ---------------------------------------------------------------------- rounds
-
-
-@internal
-def _end_round(state, p):  # type: ignore[no-untyped-def]
-    """Reservations are forgotten, and all that waits is in the heap."""
-    env = state.env[B]
-    open_all(B, state, p)
-    for i in range(env.num_reserved):
-        state.extra[B, state.reserved[B, i]] = 0.0
-        set_room(B, state.reserved[B, i], state)
-    env.num_reserved = env.in_round = 0
-
-
-@internal
-def _ask(state, problem):  # type: ignore[no-untyped-def]
-    """Offer the next tasks of the round; whether an answer can change anything."""
-    env, p = state.env[B], problem.parameters[0]
-    # With a mask tasks that no open server has room for are passed over in this round, and block nobody.
-    filtered = p.feasible_only != 0
-    offer(B, filtered and p.reserve != 0, state, problem)
-    wanted = env.num_offered > 0 and env.num_open > 0 and (not filtered or some_candidate_open(B, state, problem))
-    if wanted:
-        write_observation(B, env.num_offered, state, problem)
-    return wanted
-
-
-@compiled
-def begin_round(per_task, table):  # type: ignore[no-untyped-def]
-    """Begin a round of decisions, if a task waits that one is wanted for; `per_task`: for those on offer alone."""
-    state, problem = state_of(table), problem_of(table)
-    _end_round(state, problem.parameters[0])
-    if state.env[B].num_ready == 0:
-        return False
-    state.env[B].in_round = problem.parameters[0].reserve
-    return _ask(state, problem) if per_task else True
-
-
-@internal
-def seen_in_round(state, problem):  # type: ignore[no-untyped-def]
-    """Observation (W,), and how each server is for the first candidate (N,); written for it."""
-    row, fit = state.offered[B, 0], state.fit[B, 0]
-    for j in range(len(fit)):
-        fit[j] = fit_of(B, row, j, state, problem)
-    return state.observation[B], fit
-
-
-@internal
-def step_on(action, state, problem):  # type: ignore[no-untyped-def]
-    """Answer for a candidate; whether another answer is wanted in this round.
-
-    A busy server that cannot be waited for ends the round: outside of a simulation nobody stops the clock.
-    """
-    p = problem.parameters[0]
-    answer(B, action, state, problem)
-    done = not p.reserve and state.outcome[B] != STARTED
-    if not p.reserve:
-        withdraw(B, state, p)
-    return not done and state.env[B].num_ready + state.env[B].num_offered > 0 and _ask(state, problem)
-
-
-@compiled
-def step_in_round(action, table):  # type: ignore[no-untyped-def]
-    """See `step_on`."""
-    return step_on(action, state_of(table), problem_of(table))
-
-
-@compiled
-def end_round(starts, table):  # type: ignore[no-untyped-def]
-    """Forget the reservations; `starts`: where nothing runs, the first task that can start does so, for progress."""
-    state, problem = state_of(table), problem_of(table)
-    _end_round(state, problem.parameters[0])
-    if starts and state.env[B].num_ready > 0 and state.env[B].num_busy == 0:
-        force(B, state, problem)

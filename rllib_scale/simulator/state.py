@@ -123,7 +123,7 @@ TASK = np.dtype(  # one cache line: in large clusters what is looked at between 
         ("rank", "f8"),  # key of the order, largest first
         ("workflow", "i4"),
         ("num_successors", "i4"),
-        ("num_missing", "i4"),  # predecessors not yet completed
+        ("num_missing", "i4"),  # predecessors not yet completed, or whose output is lost
         ("place", "i4"),  # it was assigned to; NONE, or NOWHERE
         ("first_successor", "i4"),  # position among the edges, where task rows stand
         ("first_predecessor", "i4"),  # task row; -1: none
@@ -140,7 +140,7 @@ DETAIL = np.dtype(
         ("hop", "i4"),  # edges on the longest path to a sink
         ("descendants", "i4"),  # itself included, as schedulers see it
         ("followers", "i4"),  # the same in truth
-        ("level", "i4"),  # tasks on the longest path to it, itself included
+        ("level", "i4"),  # tasks on the longest path to it, itself included; 0: it ended before its workflow came
         ("seen", "i4"),  # where workflows are revealed: it was so many-th of its workflow's tasks to be seen
         ("num_predecessors", "i4"),
         ("predecessors", "i4"),  # position among the edges, where input comes from more than one

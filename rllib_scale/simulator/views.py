@@ -6,12 +6,13 @@ import numpy as np
 
 from rllib_scale.compiled import Direct, compiled, internal, rare
 from rllib_scale.observation import view as seen
-from rllib_scale.observation.view import View
+from rllib_scale.observation.view import MOST_SEEN, View
 from rllib_scale.simulator import state as layout
 from rllib_scale.simulator.attempts import error_of, input_of, labels_of, places_of
 from rllib_scale.simulator.events import is_live
 from rllib_scale.simulator.handles import problem_of, state_of
 from rllib_scale.simulator.rounds import available_at
+from rllib_scale.simulator.state import RUNNING
 
 LEFT = np.dtype([("completed", "i8"), ("seen", "i8"), ("work", "f8")])
 """Tasks of a workflow that have ended and that are seen; demand of those that have not ended [GFLOP]."""
@@ -40,7 +41,7 @@ class ViewWriter:
             inputs=np.empty((b, inputs), dtype=seen.INPUT),
             new=np.empty((b, workflows), dtype=seen.NEW),
             ended=np.empty((b, tasks if problem.parameters[0]["revealed"] else 1), dtype=seen.ENDED),
-            unfinished=np.zeros((b, 1 + seen.MOST_SEEN), dtype=np.int64),
+            unfinished=np.zeros((b, 1 + MOST_SEEN), dtype=np.int64),
             capacity=problem.servers["capacity"].copy(),
             properties=problem.servers,
             limit=np.empty((b, n)),
@@ -91,7 +92,7 @@ def write_view(to, left, counted, table):  # type: ignore[no-untyped-def]
         shown.num_waiting = shown.num_inputs = shown.num_new = shown.num_ended = shown.tasks_in_system = 0
         shown.work_in_system_gflop, shown.is_revealed = 0.0, problem.parameters[0].revealed
         # An episode that has ended shows nothing that waits, and so is asked nothing.
-        if env.end != layout.RUNNING:
+        if env.end != RUNNING:
             continue
         _write_system(b, to, left, counted, state, problem)
         _write_servers(b, to, state)
@@ -186,7 +187,7 @@ def _write_system(b, to, left, counted, state, problem):  # type: ignore[no-unty
         # Only counts of workflows under way are added up: their tasks are looked at where something has changed.
         shown.tasks_in_system += of.seen - of.completed
         shown.work_in_system_gflop += of.work
-        to.unfinished[b, min(seen.MOST_SEEN, of.seen)] += p.revealed
+        to.unfinished[b, min(MOST_SEEN, of.seen)] += p.revealed
     # What is new, and what has ended, is since this view.
     before.arrived, before.first_live = env.workflows_arrived, env.first_live
 

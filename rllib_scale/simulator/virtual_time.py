@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from rllib_scale.simulator.event_engine import Attempt, EventEngine
+from rllib_scale.simulator.event_engine import EventEngine
+from rllib_scale.simulator.outside_state import Attempt
 from rllib_scale.workloads.model import Workload
 
 

@@ -25,7 +25,7 @@ from rllib_scale.observation.feature_sets import (
     TASK_SUCCESSORS,
     UNITS,
 )
-from rllib_scale.simulator.attempts import error_of, input_of, transfer_time
+from rllib_scale.simulator.attempts import error_of, input_of, places_of, transfer_time
 from rllib_scale.simulator.events import is_live
 from rllib_scale.simulator.rounds import available_at, fit_of
 
@@ -212,23 +212,25 @@ def _units(share):  # type: ignore[no-untyped-def]
 
 @internal
 def _work_left(b, workflow, state, p):  # type: ignore[no-untyped-def]
-    """Compute demand of the unfinished tasks of a workflow that are seen [units]."""
+    """Compute demand of the unfinished tasks of a workflow that are seen, for each place that they take [units]."""
     total = np.int64(0)
     for row in range(workflow.first_task, workflow.first_task + workflow.num_tasks):
         task = state.tasks[b, row]
         # A place is kept after the task has ended; it runs there as long as the place says so.
         completed = task.place >= 0 and state.running[b, task.place] != row
         if not completed and not (p.revealed and task.num_missing > 0):
-            total += _units(state.details[b, row].compute * error_of(b, row, state, p) / p.task_compute_max)
+            share = state.details[b, row].compute * error_of(b, row, state, p) / p.task_compute_max
+            total += _units(share) * places_of(b, row, state, p)
     return total
 
 
 @internal
 def _work_of(b, rows, count, state, p):  # type: ignore[no-untyped-def]
-    """Compute demand that is left of the tasks in `rows` [units]."""
+    """Compute demand that is left of the tasks in `rows`, for each place that they take [units]."""
     total = np.int64(0)
     for i in range(count):
-        total += _units(state.tasks[b, rows[i]].left * error_of(b, rows[i], state, p) / p.task_compute_max)
+        share = state.tasks[b, rows[i]].left * error_of(b, rows[i], state, p) / p.task_compute_max
+        total += _units(share) * places_of(b, rows[i], state, p)
     return total
 
 

@@ -14,12 +14,14 @@ WORD = 64
 
 @compiled
 def sort_by_predecessor(n, e, edges, first, successors, missing, order):  # type: ignore[no-untyped-def]
-    """Write the successors of each task, and the tasks in topological order (Kahn's algorithm).
+    """Write the successors of each task, and the tasks in topological order (Kahn's algorithm); returns how many.
+
+    Fewer than n: the others are on a cycle, or behind one.
 
     Args:
         n: tasks.
         e: edges.
-        edges: (E, 2) predecessor, successor, in any order; acyclic.
+        edges: (E, 2) predecessor, successor, in any order.
         first: (T + 1,) written: the successors of task k are `successors` [first[k] : first[k + 1]], in the order of
             `edges`.
         successors: (E,) written.
@@ -52,6 +54,7 @@ def sort_by_predecessor(n, e, edges, first, successors, missing, order):  # type
             if missing[successors[i]] == 0:
                 order[tail] = successors[i]
                 tail += 1
+    return tail
 
 
 @compiled

@@ -24,7 +24,9 @@ from rllib_scale.workloads.random_numbers import integer, new_generator, uniform
 from rllib_scale.workloads.traces import draw_from_trace, part_of_trace
 
 TOPOLOGIES: tuple[str, ...] = get_args(Topology)
-RANDOM_PREDECESSORS, CHAIN, FORK_JOIN, LAYERED, ERDOS_RENYI, TREE = range(len(TOPOLOGIES))
+RANDOM_PREDECESSORS, CHAIN, FORK_JOIN, LAYERED, ERDOS_RENYI, TREE = map(
+    TOPOLOGIES.index, ("random-predecessors", "chain", "fork-join", "layered", "erdos-renyi", "tree")
+)
 
 _NORMAL = np.dtype([("mean", "f8"), ("std", "f8"), ("low", "f8"), ("high", "f8"), ("truncate", "i8")])
 PARAMETERS = np.dtype(

@@ -18,6 +18,11 @@ TIERS = (
     TierConfig(name="fast", count=1, compute_gflops=4.0, memory_gb=16.0, max_concurrent=2),
 )
 
+TWO = (
+    TierConfig(name="slow", count=1, compute_gflops=1.0, memory_gb=80.0),
+    TierConfig(name="fast", count=2, compute_gflops=8.0, memory_gb=80.0),
+)
+
 
 def task(compute: float, memory: float = 4.0, output: float = 0.0, delay: float = 0.0) -> dict[str, float]:
     return {"compute_gflop": compute, "memory_gb": memory, "output_gb": output, "delay_s": delay}

@@ -31,7 +31,7 @@ from rllib_scale.live.surrogates import Surrogates
 from rllib_scale.results.dataset import read
 from rllib_scale.results.storage import Location
 from rllib_scale.schedulers.rules import make_scheduler
-from rllib_scale.simulator.event_engine import Attempt
+from rllib_scale.simulator.outside_state import Attempt
 from rllib_scale.workloads.model import Workload
 from sweep_runs import named
 

@@ -18,7 +18,7 @@ from rllib_scale.live.execute import LiveRun, execute
 from rllib_scale.live.servers import Call, alive, nodes_as_servers
 from rllib_scale.live.surrogates import Surrogates
 from rllib_scale.schedulers.rules import make_scheduler
-from rllib_scale.simulator.event_engine import Attempt
+from rllib_scale.simulator.outside_state import Attempt
 
 pytestmark = [pytest.mark.cluster, pytest.mark.ray]
 FOUR = (TierConfig(name="only", count=4, compute_gflops=1.0, memory_gb=8.0),)

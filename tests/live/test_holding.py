@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
+import numpy as np
 import pytest
 
 pytest.importorskip("ray.serve", exc_type=ImportError)
 
+from rllib_scale.config.schedulers import FLEET_RULES
 from rllib_scale.errors import UserError
 from rllib_scale.live import holding
 from rllib_scale.live.holding import HoldingRouter
@@ -80,6 +83,29 @@ def test_a_full_replica_is_waited_for_and_calls_of_other_handles_count() -> None
     other.arrive("x", Demand(prompt_tokens=10), 0.0)
     assert other.round(TWO, {"a": 3, "b": 2}) == [("x", "b")]
     assert other.others_on() == {"a", "b"}
+
+
+def test_a_rule_whose_terms_a_router_does_not_know_is_refused_and_no_other_reads_them() -> None:
+    """Whatever stands where only a simulator writes, the others decide the same."""
+    refused: list[str] = []
+    for name in FLEET_RULES:
+        try:
+            routers = Router(name, kv_tokens=100_000), Router(name, kv_tokens=100_000)
+        except UserError as error:
+            refused.append(str(error))
+            continue
+        rng, places = np.random.default_rng(1), []
+        for number in range(40):
+            session, tokens = f"s{int(rng.integers(12))}-{number % 2}", int(rng.integers(10, 3000))
+            for router, is_other in zip(routers, (False, True), strict=True):
+                if is_other and number:
+                    for term in ("decoding", "context", "backlog"):
+                        router._fleet.replicas[term] = rng.integers(0, 5000, len(TWO))
+                places.append(router.asks(f"{session}-{number}", tokens))
+        assert places[::2] == places[1::2], name
+        assert {*places} == {"a", "b"}, name
+    (line,) = refused
+    assert re.fullmatch(r"marginal-price: reads how many .*, which a router cannot know; valid: .*two-choices.*", line)
 
 
 def test_a_request_without_a_session_counts_while_it_runs_and_not_after() -> None:

@@ -19,11 +19,13 @@ from networks.observations import random_network
 from rllib_scale.config import TrialConfig
 from rllib_scale.errors import UserError
 from rllib_scale.live.guarded_routing import GuardedRouting
+from rllib_scale.live.holding import HoldingRouter
 from rllib_scale.live.routing import Demand, Replica, RouterSettings, Routing
 from rllib_scale.live.serve import router_config
 from rllib_scale.policies.policy import save_policy
 from rllib_scale.schedulers.context import LOAD_UNIT, PRIOR_LOAD
 from rllib_scale.schedulers.rules import SCHEDULERS
+from seeds import each_of
 
 TWO = [Replica("a", 1, 1.0, 16.0), Replica("b", 1, 1.0, 16.0)]
 
@@ -256,27 +258,47 @@ def test_a_user_defined_scheduler_that_names_no_request_is_named() -> None:
         one.round(TWO, {})
 
 
-def served(one: Routing, replicas: list[Replica], load: float, until: float, joins_s: float = 1e9) -> list[float]:
-    """The stay of each request of 1 s in virtual time [s]; one in 20 takes three times as long, one is cancelled.
+def served(
+    one: Routing,
+    replicas: list[Replica],
+    load: float,
+    until: float,
+    joins_s: float = 1e9,
+    seed: int = 0,
+    cancels: float = 0.02,
+) -> list[float]:
+    """The stay of each request of 1 s in virtual time [s]; one in 20 takes three times as long, some are cancelled.
 
     From `joins_s` on there is another replica, and another handle takes a place of the first one.
     """
-    rng, now, stays = np.random.default_rng(0), 0.0, {}
+    rng, now, stays = np.random.default_rng(seed), 0.0, {}
+    left: set[int] = set()
     one.clock = lambda: now  # type: ignore[method-assign]
     times = np.cumsum(rng.exponential(1 / load / len(replicas), 10_000))
     events = [(at, "arrive", key) for key, at in enumerate(times[times < until].tolist())]
     lasts = np.where(rng.random(len(events)) < 0.05, 3.0, 1.0)
+    gone = np.flatnonzero(rng.random(len(events)) < cancels)
+    events += [
+        (float(times[key] + delay), "cancel", int(key))
+        for key, delay in zip(gone, rng.exponential(1.0, len(gone)), strict=True)
+    ]
     heapq.heapify(events)
     while events:
         now, what, key = heapq.heappop(events)
         if what == "arrive":
             one.arrive(key, Demand(moved_gb=0.0, session=str(key % 50)), now)
             stays[key] = -now
+        elif key in left:
+            continue
         else:
-            one.leave(key)
+            one.leave(key, "answered" if what == "end" else "dropped")
+            left.add(key)
             stays[key] += now
+            if what == "cancel":
+                del stays[key]
         if key % 50 == 49 and one.replica_of(key) is None and what == "arrive":
             one.leave(key, "dropped")
+            left.add(key)
             del stays[key]
         late = now >= joins_s
         there = [*replicas, Replica("late", 1, 1.0, 16.0)] if late else replicas
@@ -321,13 +343,95 @@ def test_the_guard_of_a_router_leaves_a_good_scheduler_alone(load: float) -> Non
         assert (one.stats().guard, said) == ("watching", []), scheduler
 
 
-@pytest.mark.slow
-def test_the_shadow_of_a_router_with_the_same_rule_stays_as_long() -> None:
-    """It knows how long each request really took."""
-    one, _ = guarding("fastest-idle", {"scheduler": "fastest-idle", "window": 50})
-    served(one, FOUR, 0.8, 2000.0)
-    assert one._shadow is not None
-    assert one._shadow.comparison.ratio == pytest.approx(1.0, abs=0.03)
+SAME = ("fastest-idle", "least-loaded", "sticky", "power-of-two", "reserve:waiting=1", "price", "adaptive-price")
+
+
+@each_of(range(500), by_default=14)
+def test_the_same_rule_on_both_sides_of_a_router_does_the_same(case: int) -> None:
+    """A fifth of the requests is cancelled, a replica comes, and others take places: it never takes over."""
+    rng, name = np.random.default_rng([case, 61]), SAME[case % len(SAME)]
+    one, said = guarding(name, {"scheduler": name, "margin": 0.0, "window": 10})
+    served(one, FOUR, float(rng.uniform(0.3, 1.1)), 60.0, joins_s=float(rng.uniform(0, 120)), seed=case, cancels=0.2)
+    assert (one.stats().guard, said) == ("watching", []), name
+    assert one.stats().guard_ratio == pytest.approx(1.0, rel=1e-9)
+
+
+@each_of(range(300), by_default=12)
+def test_no_request_starts_where_it_does_not_fit(case: int) -> None:
+    """Random labels and places, whatever replicas have said of themselves by then; all that fit start in the end."""
+    rng = np.random.default_rng([case, 61])
+    name = ("sticky", "least-loaded", "earliest-finish", "adaptive-price", "reserve:waiting=1", "fastest-idle")[
+        case % 6
+    ]
+    one, names = routing(name), ("a100", "h100", "eu")
+    truth = {
+        key: Replica(key, int(rng.integers(1, 5)), 1.0, 16.0, tuple(n for n in names if rng.random() < 0.4))
+        for key in "klm"[: rng.integers(1, 4)]
+    }
+    said, runs, waits = set[str](), dict[int, tuple[str, Demand]](), dict[int, Demand]()
+    for number in range(40):
+        demand = Demand(places=int(rng.integers(1, 5)), labels=tuple(n for n in names if rng.random() < 0.3))
+        one.arrive(number, demand, one.clock())
+        waits[number] = demand
+        if rng.random() < 0.1:
+            said |= {*list(truth)[: rng.integers(1, 4)]}
+        if number == 30:
+            said = {*truth}
+        shown = [replica if key in said else replica._replace(labels=None) for key, replica in truth.items()]
+        for key, where in one.round(shown, {}):
+            demand = waits.pop(int(str(key)))
+            assert {*demand.labels} <= ({*truth[where].labels} if where in said else set())
+            runs[int(str(key))] = where, demand
+        for key, replica in truth.items():
+            assert sum(demand.places for where, demand in runs.values() if where == key) <= replica.max_concurrent
+        for key, _ in one.too_large():
+            demand = waits.pop(int(str(key)))
+            assert not any(
+                demand.places <= r.max_concurrent and {*demand.labels} <= {*r.labels} for r in truth.values()
+            )
+        for key in [key for key in runs if rng.random() < 0.4]:
+            one.leave(key)
+            del runs[key]
+    for _ in range(2 * len(waits)):
+        for key in runs:
+            one.leave(key)
+        runs = {int(str(key)): (where, waits.pop(int(str(key)))) for key, where in one.round([*truth.values()], {})}
+    assert not waits
+
+
+def test_a_request_that_is_there_already_is_one_error() -> None:
+    holding = HoldingRouter(RouterSettings(scheduler="lmetric", replica={"kv_tokens": 1000}))
+    for one in (routing("sticky"), holding):
+        one.arrive("call", Demand(), 0.0)
+        for key, since_s in (("call", 0.0), ("other", float("nan"))):
+            with pytest.raises(ValueError, match=f"request '{key}': "):
+                one.arrive(key, Demand(), since_s)
+        one.leave("nobody")
+        assert (one.waiting, one.stats().ended) == (1, 0)
+        assert [key for key, _ in one.round(TWO, {})] == ["call"]
+
+
+def test_figures_of_a_router_are_of_its_own_requests_and_never_fall() -> None:
+    """Without a replica what waits waits; places that others take are no requests of this handle."""
+    one = routing("least-loaded")
+    arrive(one, "early")
+    assert (one.stats().waiting, one.stats().servers) == (1, 0)
+    for number in range(60):
+        one.arrive(number, Demand(), one.clock())
+        one.round(FOUR, {"a": number % 3})
+        one.leave(number)
+    one.leave("early")
+    arrive(one, "last")
+    before = one.stats()
+    assert (before.ended, before.waiting, before.running) == (61, 1, 0)
+    assert before.started <= 61
+    assert before.decisions >= before.started
+    one.round([], {})
+    after = one.stats()
+    assert (after.servers, after.waiting) == (0, 1)
+    assert after[3:9] == before[3:9], "counters go on"
+    one.round(FOUR, {"a": 1})
+    assert (one.stats().started, one.stats().running) == (before.started + 1, 1)
 
 
 @pytest.mark.slow

@@ -95,10 +95,16 @@ def _task(now: Snapshot, task: np.void, env: EnvConfig) -> tuple[float, ...]:
         math.log1p((now.clock_s - task["ready_s"]) / 10),
         math.log(max(LEAST, task["compute_gflop"] / scales.task_compute_max_gflop)),
         math.log((~workflow.completed).sum()),
-        math.log1p(_units(workflow.compute_gflop[~workflow.completed] / scales.task_compute_max_gflop)),
+        math.log1p(_units(_of_places(workflow, scales.task_compute_max_gflop))),
         int(has_room(task, now.memory_gb, now.max_concurrent, now)[now.status == UP].sum())
         / max(1, int((now.status == UP).sum())),
     )
+
+
+def _of_places(workflow: LiveWorkflow, most_gflop: float) -> NDArray[np.float64]:
+    """Demand of each place that the unfinished tasks of a workflow take [most_gflop]."""
+    left = ~workflow.completed
+    return np.repeat(workflow.compute_gflop[left] / most_gflop, workflow.places[left])
 
 
 def _units(shares: NDArray[np.float64]) -> float:
@@ -110,13 +116,15 @@ def _work(now: Snapshot, env: EnvConfig) -> NDArray[np.float64]:
     """What `pairs` knows of the state beyond `rounds`."""
     scales, there = env.observation, now.status == UP
     capacity = now.capacity_gflops[there]
-    demands = [w.compute_gflop[~w.completed] for w in now.workflows.values()]
-    work = (now.ready["compute_gflop"], np.concatenate(demands) if demands else np.zeros(0))
+    most = scales.task_compute_max_gflop
+    demands = [_of_places(workflow, most) for workflow in now.workflows.values()]
+    waiting = np.repeat(now.ready["compute_gflop"] / most, now.ready["places"])
+    work = (waiting, np.concatenate(demands) if demands else np.zeros(0))
     unit = scales.task_compute_max_gflop / scales.server_compute_max_gflops / scales.time_unit_s
-    of_places = np.repeat(capacity / scales.server_compute_max_gflops, now.max_concurrent[there])
-    per = unit / max(LEAST, _units(of_places))
+    speeds = np.repeat(capacity / scales.server_compute_max_gflops, now.max_concurrent[there])
+    per = unit / max(LEAST, _units(speeds))
     shares = [opened(now)[there][of_class].mean() if of_class.any() else 0.0 for of_class in _classes(capacity)]
-    return np.array([*(math.log1p(_units(w / scales.task_compute_max_gflop) * per) for w in work), *shares])
+    return np.array([*(math.log1p(_units(of_places) * per) for of_places in work), *shares])
 
 
 def _classes(capacity: NDArray[np.float64]) -> list[NDArray[np.bool_]]:

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -28,10 +29,10 @@ with held(Location(sys.argv[1]), beat_s=0.2):
 """
 
 
-def holder(home: Location) -> subprocess.Popen[str]:
+def holder(home: Location, **options: Any) -> subprocess.Popen[str]:
     """A process that holds a folder until its input ends."""
     pipe = subprocess.PIPE
-    process = subprocess.Popen([sys.executable, "-c", HOLDER, str(home)], stdin=pipe, stdout=pipe, text=True)
+    process = subprocess.Popen([sys.executable, "-c", HOLDER, str(home)], stdin=pipe, stdout=pipe, text=True, **options)
     assert process.stdout is not None
     assert process.stdout.readline() == "held\n"
     return process
@@ -91,6 +92,21 @@ def test_the_owner_of_a_lock_that_was_taken_over_ends(home: Location) -> None:
         lose_it()
     assert isinstance(caught.value.__context__, KeyboardInterrupt)
     assert json.loads((home / LOCK).read()) == lock
+
+
+def test_an_owner_that_slept_is_told_though_the_one_that_took_over_has_ended(home: Location) -> None:
+    sleeper = holder(home, stderr=subprocess.PIPE)
+    (home / "manifest.json").write(b"{}")
+    sleeper.send_signal(signal.SIGSTOP)
+    with held(home, beat_s=BEAT_S, stale_s=STALE_S):
+        pass
+    assert LOCK not in home.files()
+    sleeper.send_signal(signal.SIGCONT)
+    _, error = sleeper.communicate(timeout=60)
+    assert sleeper.returncode == 1, error
+    said = "another process took it over while this one slept, and has ended; run this again"
+    assert error.splitlines()[-1].endswith(f"UserError: {home}: {said}")
+    assert LOCK not in home.files()
 
 
 def write(home: Location, lock: dict[str, object]) -> None:

@@ -133,6 +133,15 @@ def test_the_log_of_a_resumed_run_continues_that_of_the_run_before(sweep: tuple[
     assert [row["completed"] for row in read_curve(found.logs)] == [5.0, 5.0, 6.0, 7.0]
 
 
+def test_epochs_of_an_abandoned_attempt_are_not_part_of_the_curve(sweep: tuple[Path, list[str]]) -> None:
+    """Tune appends to the log of a run where a training begins again from its checkpoint."""
+    folder, (name, _) = sweep
+    log = log_of(folder, name, [{"epoch": epoch, "completed": at} for at, epoch in enumerate((1, 2, 3, 4, 2, 3, 1))])
+    assert read_curve([log]) == [{"epoch": 1, "completed": 6}]
+    resumed = log_of(folder, name, [{"epoch": 2, "completed": 7}, {"epoch": 2, "completed": 8}], "run-002")
+    assert [row["completed"] for row in read_curve([log, resumed])] == [6, 8]
+
+
 def test_a_log_is_a_curve_though_its_last_line_is_half_written(sweep: tuple[Path, list[str]]) -> None:
     folder, (name, _) = sweep
     log = log_of(folder, name, ROWS)

@@ -57,7 +57,7 @@ def test_a_bad_record_is_refused_or_left_out(name: str, tmp_path: Path, monkeypa
     read = found.read(given, found.mapping(), progress)
     assert read.equals(found.read(sources(tmp_path / "good", name, bad=False), found.mapping(), Progress()))
     assert progress.skipped == 1
-    assert f"skipped: {refused.value}" in said
+    assert any(line.startswith(f"skipped: {refused.value}") for line in said)
     assert any(line.startswith(f"{given[-1]} line ") for line in said), "how far it is"
 
 
@@ -65,7 +65,7 @@ def test_lines_without_a_record_are_said_too(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr("rllib_scale.workloads.formats.base.EVERY_S", 0.0)
     found, said = find_format("copilot"), list[str]()
     (tmp_path / "blank.jsonl").write_text("\n" * 3)
-    with pytest.raises(UserError, match="holds no workflow"):
+    with pytest.raises(UserError, match=r"blank\.jsonl: empty"):
         found.read([tmp_path], found.mapping(), Progress(say=said.append))
     assert said == [f"{tmp_path / 'blank.jsonl'} line {number}: no record yet" for number in (1, 2, 3)]
 

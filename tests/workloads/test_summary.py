@@ -118,14 +118,10 @@ def test_a_clock_does_not_change_what_is_played(clock_s: int, tmp_path: Path) ->
 
 def test_an_import_says_what_it_did_not_read(tmp_path: Path) -> None:
     call = {"timestamp": "2026-06-02T10:00:00Z", "duration_ms": 1.0, "tokens": None, "model": "m"}
-    session = {"session_id": "s", "turns": [{"llm_calls": [call, call], "turn_id": 1}]}
+    session = {"date": "2026-06-02", "turns": [{"llm_calls": [call, call], "turn_id": 1}]}
     (tmp_path / "s.jsonl").write_text(json.dumps(session))
     arguments = ["import", "copilot", f"{tmp_path}/s.jsonl", "--output", f"{tmp_path}/w.json"]
     result = CliRunner().invoke(main, [*arguments, "--json"])
-    assert json.loads(result.stdout)["not_read"] == {
-        "session_id": 1,
-        "turns.turn_id": 1,
-        "turns.llm_calls.model": 2,
-    }
-    assert "not read: turns.llm_calls.model (2), session_id (1)" in result.stderr
+    assert json.loads(result.stdout)["not_read"] == {"date": 1, "turns.llm_calls.model": 2}
+    assert "not read: turns.llm_calls.model (2), date (1)" in result.stderr
     assert np.array_equal(Workload.load(tmp_path / "w.json").arrival_s, [0])

@@ -129,7 +129,7 @@ def dynamo_sample() -> list[dict]:
             base + 60_000,
             2000,
             1700,
-            replay={"trace_block_size": 64, "input_length": 1700, "input_sequence_hashes": [1, 2]},
+            replay={"trace_block_size": 64, "input_length": 1700, "input_sequence_hashes": list(range(27))},
         ),
     ]
 
@@ -166,15 +166,17 @@ def otel_sample() -> dict:
     return {"resourceSpans": [{"resource": {}, "scopeSpans": [{"scope": {}, "spans": spans}]}]}
 
 
+def message(role: str, *path: int, conversation: int = 0) -> dict:
+    """A message in a trace of scaffolding."""
+    return {"event_type": "message", "branch_path": list(path), "conversation_id": conversation, "role": role}
+
+
 def scaffolding_sample() -> dict:
     """A call, a tool, a fork into two branches with a call each and a tool in one, the join, and a second turn."""
 
     def answer(prompt: int, *path: int, conversation: int = 0) -> dict:
         counts = {"prompt_tokens": prompt, "completion_tokens": 100}
         return message("assistant", *path, conversation=conversation) | counts
-
-    def message(role: str, *path: int, conversation: int = 0) -> dict:
-        return {"event_type": "message", "branch_path": list(path), "conversation_id": conversation, "role": role}
 
     def tool(ms: float, *path: int) -> dict:
         return {"event_type": "tool_call", "branch_path": list(path), "tool_name": "t", "duration_ms": ms}
@@ -227,7 +229,7 @@ def write_csv(path: Path, rows: list[dict]) -> Path:
 
 
 tenths = st.integers(0, 600).map(lambda n: n / 10)
-token_counts = st.integers(0, 5000)
+token_counts = st.integers(1, 5000)
 
 
 @st.composite

@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rllib_scale.simulator.replicas.state import NONE, TREE
-from rllib_scale.workloads.formats.sessions import Block, RecordedSession
+from rllib_scale.workloads.formats.calls import Block
+from rllib_scale.workloads.formats.sessions import RecordedSession
 
 
 def shared_prefixes(sessions: Sequence[RecordedSession]) -> list[list[Block | None]]:

@@ -16,8 +16,9 @@ from rllib_scale.errors import UserError
 from rllib_scale.simulator.replicas.prefixes import shared_prefixes, tree_of
 from rllib_scale.simulator.replicas.state import NONE, TASK, TREE
 from rllib_scale.workloads.formats.base import Progress
+from rllib_scale.workloads.formats.calls import Block, Call
 from rllib_scale.workloads.formats.registry import find_format
-from rllib_scale.workloads.formats.sessions import Block, Call, Recorded, RecordedSession
+from rllib_scale.workloads.formats.sessions import Recorded, RecordedSession
 from rllib_scale.workloads.traces import trained_on
 
 _ESTIMATES = 1

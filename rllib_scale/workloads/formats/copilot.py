@@ -1,10 +1,10 @@
 """Sessions of GitHub Copilot's coding agents, June 2026 (github.com/Azure/AzurePublicDataset, CC-BY).
 
-Shards of JSON lines, gzip or not, one session per line: `{"session_id": ..., "turns": [{"llm_calls": [...],
-"tool_batches": [...]}]}`. Of a call, `timestamp` (its start), `duration_ms` and `tokens` (`prompt`, `completion`,
-`cached`) are read. Calls of a turn are ordered by their timestamps; calls that overlapped do so in the workflow. Gaps
-within a turn are those of tools, gaps between turns those of a person. A call that was cancelled or failed has its
-duration all the same; one without tokens has none.
+Shards of JSON lines, gzip or not, one session per line: `{"session_id": ..., "turns": [{"turn_id": ..., "llm_calls":
+[...], "tool_batches": [...]}]}`. Of a call, `message_id`, `timestamp` (its start), `duration_ms`, `result`,
+`status_code` and `tokens` (`prompt`, `completion`, `cached`, `total`) are read. Calls of a turn are ordered by their
+timestamps; calls that overlapped do so in the workflow. Gaps within a turn are those of tools, gaps between turns those
+of a person.
 """
 
 from __future__ import annotations
@@ -12,64 +12,80 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from pydantic import model_validator
-
 from rllib_scale.errors import UserError
-from rllib_scale.workloads.formats.sessions import Call, SessionMapping, Sessions, read_sessions, session_format
-from rllib_scale.workloads.formats.sources import Amount, Record, Timestamp, Whole
+from rllib_scale.workloads.formats.base import Seen
+from rllib_scale.workloads.formats.calls import Call
+from rllib_scale.workloads.formats.fields import Amount, Name, Record, Timestamp, Whole
+from rllib_scale.workloads.formats.mapping import SessionMapping
+from rllib_scale.workloads.formats.sessions import Sessions, read_sessions, session_format
 
 
 class _Tokens(Record):
     prompt: Whole | None = None
     completion: Whole | None = None
     cached: Whole | None = None
-
-    @model_validator(mode="after")
-    def _cached_of_prompt(self) -> _Tokens:
-        if (self.cached or 0) > (self.prompt or 0):
-            raise ValueError(f"cached must be at most the prompt's {self.prompt or 0} (got {self.cached})")
-        return self
+    total: Whole | None = None
 
 
 class _Call(Record):
+    message_id: Name | None = None
     timestamp: Timestamp
     duration_ms: Amount | None = None
+    result: Any = None
+    status_code: Any = None
     tokens: _Tokens | None = None
 
 
 class _Turn(Record):
+    turn_id: Name | None = None
     llm_calls: list[_Call]
     tool_batches: list[Any] | None = None
 
 
 class _Session(Record):
+    session_id: Name | None = None
     turns: list[_Turn]
 
 
 def _add(session: _Session, where: str, sessions: Sessions) -> None:
-    calls: list[Call] = []
-    turn, began_s = 0, float("-inf")
+    began_s = float("-inf")
     for i, entry in enumerate(session.turns):
-        if not entry.llm_calls:
-            continue
-        start_s = min(call.timestamp for call in entry.llm_calls)
+        start_s = min((call.timestamp for call in entry.llm_calls), default=began_s)
         if start_s < began_s:
             raise UserError(
                 f"{where}: turns.{i}: timestamp: the turn begins before the turn above: the clock runs backwards"
             )
-        calls += [_call(call, turn) for call in sorted(entry.llm_calls, key=lambda call: call.timestamp)]
-        turn, began_s = turn + 1, start_s
-    counts = sessions.progress.counts
-    counts["tool batches"] += sum(len(entry.tool_batches or ()) for entry in session.turns)
-    counts["calls without tokens"] += sum(not call.input_tokens for call in calls)
+        began_s = start_s
+    counts, seen = sessions.progress.counts, sessions.progress.seen
+    if session.session_id is None:
+        seen.is_equal("sessions the same as an earlier one, kept", repr(session))
+    own, calls, turn = Seen(counts), list[Call](), 0
+    for entry in session.turns:
+        began = entry.llm_calls and entry.llm_calls[0].timestamp
+        if began and seen.is_repeated("turns", session.session_id, entry.turn_id or began):
+            continue
+        for call in entry.llm_calls:
+            if call.message_id is None:
+                own.is_equal("calls the same as an earlier one, kept", repr(call))
+        made = [
+            _call(call, turn, sessions) for call in entry.llm_calls if not own.is_repeated("calls", call.message_id)
+        ]
+        calls += sorted(made, key=lambda call: call.start_s)
+        turn += any(call.is_work for call in made)
+        counts["turns without calls"] += not entry.llm_calls
+        counts["tool batches"] += len(entry.tool_batches or ())
     sessions.add_dated(calls)
 
 
-def _call(data: _Call, turn: int) -> Call:
-    tokens = data.tokens or _Tokens()
-    prompt, completion, cached = tokens.prompt or 0, tokens.completion or 0, tokens.cached or 0
-    duration_s = data.duration_ms / 1000 if data.duration_ms else None
-    return Call(data.timestamp, duration_s, prompt, completion, prompt - cached, turn)
+def _call(data: _Call, turn: int, sessions: Sessions) -> Call:
+    tokens, took_s = data.tokens or _Tokens(), (data.duration_ms or 0.0) / 1000
+    return sessions.call(
+        *(data.timestamp, took_s, tokens.prompt, tokens.completion),
+        status=(data.result, data.status_code),
+        cached=tokens.cached,
+        total=tokens.total,
+        turn=turn,
+    )
 
 
 FORMAT = session_format(

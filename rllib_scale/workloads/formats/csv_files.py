@@ -5,7 +5,8 @@ workflow its own), `deadline_s` (none), `places` of a server that it takes (1) a
 between, which its server must have).
 `edges.csv`, if there are edges: `workflow, predecessor, successor`, optionally `gb` (all output). Columns may be in any
 order. Workflows and tasks have names; `arrival_s`, `session` and `deadline_s` are the same in all rows of a workflow.
-Rows of a workflow are contiguous, and `edges.csv` has the workflows in the order of `tasks.csv`: one pass reads both.
+An empty cell is a missing value. `session` is given in every workflow or in none. Rows of a workflow are contiguous,
+and `edges.csv` has the workflows in the order of `tasks.csv`: one pass reads both.
 """
 
 from __future__ import annotations
@@ -71,12 +72,15 @@ def read_workload(sources: Sequence[Path], mapping: CsvMapping, progress: Progre
     edges = groupby(read_csv(edges_path, _Edge, progress) if edges_path else iter(()), lambda row: row[1]["workflow"])
     pending = next(edges, None)
     seen: set[str] = set()
+    numbered: set[bool] = set()
     for name, rows in groupby(read_csv(tasks_path, _Task, progress), lambda row: row[1]["workflow"]):
         own = pending is not None and pending[0] == name
         try:
-            _add(out, name, rows, pending[1] if pending and own else iter(()), name in seen)
+            _add(out, name, rows, pending[1] if pending and own else iter(()), name in seen, numbered)
         except UserError as error:
-            progress.bad(error)
+            if name in seen:
+                raise  # what was read of it is only a part
+            progress.bad(error, f"workflow {name!r:.60}")
         seen.add(name)
         pending = next(edges, None) if own else pending
         progress.counts["workflows"] = len(out)
@@ -96,8 +100,10 @@ def _paths(sources: Sequence[Path]) -> tuple[Path, Path | None]:
     return sources[0], sources[1] if len(sources) == 2 else None
 
 
-def _add(out: Accumulator, name: str, rows: Iterator[Row], edges: Iterator[Row], seen: bool) -> None:
-    """Add the workflow `name`; `seen`: earlier rows were its as well."""
+def _add(
+    out: Accumulator, name: str, rows: Iterator[Row], edges: Iterator[Row], seen: bool, numbered: set[bool]
+) -> None:
+    """Add the workflow `name`; `seen`: earlier rows were its as well; `numbered`: whether workflows have a session."""
     first: _Task | None = None
     numbers: dict[str, int] = {}
     columns, labels, places = {field: array("d") for field in TASK_FIELDS}, list[tuple[str, ...]](), list[int]()
@@ -119,6 +125,8 @@ def _add(out: Accumulator, name: str, rows: Iterator[Row], edges: Iterator[Row],
             columns[field].append(getattr(task, field))
     if first is None:
         raise ValueError("groupby gave a workflow without rows")
+    if numbered == {first.session is None}:
+        raise UserError(f"{where}: session must be given in every workflow or in none")
     pairs: dict[int, float] = {}  # predecessor x tasks + successor, less than tuples take; GB that are moved
     for where, row in edges:
         for column in ("predecessor", "successor"):
@@ -134,6 +142,7 @@ def _add(out: Accumulator, name: str, rows: Iterator[Row], edges: Iterator[Row],
     cycle = find_cycle(np.stack(np.divmod(np.array(ordered, dtype=np.int64), len(numbers)), axis=1), list(numbers))
     if cycle:
         raise UserError(f"{where}: the edges of workflow {name!r:.60} form a cycle: {cycle}")
+    numbered.add(first.session is not None)
     session = len(out) if first.session is None else first.session
     moved = ((*divmod(pair, len(numbers)), pairs[pair]) for pair in ordered)
     out.add(first.arrival_s, session, columns, moved, first.deadline_s, labels, places)

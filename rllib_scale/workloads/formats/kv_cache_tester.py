@@ -15,24 +15,17 @@ A session is one JSON object; a file holds one, or one per line: `{"id": ..., "r
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable
 from functools import partial
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
 from rllib_scale.errors import UserError
-from rllib_scale.workloads.formats.sessions import (
-    Agent,
-    Block,
-    Blocks,
-    SessionMapping,
-    Sessions,
-    read_sessions,
-    session_format,
-)
-from rllib_scale.workloads.formats.sources import Amount, BlockSize, Record, Whole
+from rllib_scale.workloads.formats.base import Seen
+from rllib_scale.workloads.formats.calls import Agent, Block, Blocks, last_whole
+from rllib_scale.workloads.formats.fields import Amount, BlockSize, Name, Record, Whole
+from rllib_scale.workloads.formats.mapping import SessionMapping
+from rllib_scale.workloads.formats.sessions import Sessions, read_sessions, session_format
 
 
 class _Request(Record):
@@ -53,6 +46,7 @@ class _Request(Record):
 
 
 class _Session(Record):
+    id: Name | None = None
     tool_tokens: Whole | None = None  # these two are the prefix of each of its prompts
     system_tokens: Whole | None = None
     block_size: BlockSize = 64
@@ -62,6 +56,7 @@ class _Session(Record):
 
 class _Subagent(_Session):
     type: Literal["subagent"]
+    agent_id: Name | None = None
     t: Amount
     duration_ms: Amount | None = None
 
@@ -70,44 +65,58 @@ _Entry = Annotated[_Request | _Subagent, Field(discriminator="type")]
 
 
 def _add(session: _Session, where: str, sessions: Sessions) -> None:
-    blocks = sessions.blocks if session.hash_id_scope == "global" else Blocks()
-    agent = _agent(session, where, sessions.progress.counts, partial(_block, blocks, session.block_size))
+    blocks, progress = sessions.blocks if session.hash_id_scope == "global" else Blocks(), sessions.progress
+    agent = _Reader(sessions, blocks, session.block_size).agent(session, where)
+    if session.id is None:
+        progress.seen.is_equal("sessions the same as an earlier one, kept", repr(session))
+    elif progress.seen.is_repeated("sessions", session.id):
+        return
     for each in agent.all_agents() if session.hash_id_scope == "global" else ():
         each.prefix = (0, 0)  # the blocks say what it shares
     sessions.add(agent)
 
 
-def _block(blocks: Blocks, size: int, request: _Request) -> Block | None:
-    return None if request.hash_ids is None else blocks.add(request.hash_ids, size, request.input_tokens)[0]
+class _Reader:
+    """Makes the agents of a session."""
 
+    def __init__(self, sessions: Sessions, blocks: Blocks, block_size: int) -> None:
+        self.sessions, self.blocks, self.block_size = sessions, blocks, block_size
+        self.counts = sessions.progress.counts
+        self.seen = Seen(self.counts)
 
-def _agent(
-    data: _Session,
-    where: str,
-    counts: Counter[str],
-    hashed: Callable[[_Request], Block | None],
-    began_s: float = 0.0,
-    turn: int | None = None,
-) -> Agent:
-    """An agent from its requests. Those of a subagent all belong to the `turn` in which it was started."""
-    agent = Agent([], prefix=(data.tool_tokens or 0, data.system_tokens or 0))
-    current, stop, last_t = turn or 0, "", 0.0
-    for i, entry in enumerate(data.requests):
-        at, t = f"{where}, request {i}", entry.t
-        if t < last_t:
-            raise UserError(f"{at}: t is {t:g}, before the {last_t:g} of the request above: the clock runs backwards")
-        last_t = t
-        if isinstance(entry, _Subagent):
-            start_s = began_s + t - (entry.duration_ms or 0.0) / 1000
-            if start_s < began_s:
-                raise UserError(f"{at}: duration_ms is {entry.duration_ms}: longer than its t, {t:g}")
-            agent.start(_agent(entry, at, counts, hashed, start_s, current), counts)
-            continue
-        current += turn is None and entry.follows_a_person(stop)
-        stop = entry.stop
-        took_s = entry.api_time or None
-        agent.call(began_s + t, took_s, entry.input_tokens, entry.output_tokens, current, hashed(entry))
-    return agent
+    def agent(self, data: _Session, where: str, began_s: float = 0.0, turn: int | None = None) -> Agent:
+        """An agent from its requests. Those of a subagent all belong to the `turn` in which it was started."""
+        agent = Agent([], prefix=(data.tool_tokens or 0, data.system_tokens or 0))
+        current, stop, last_t = turn or 0, "", 0.0
+        for i, entry in enumerate(data.requests):
+            at, t = f"{where}, request {i}", entry.t
+            if t < last_t:
+                raise UserError(
+                    f"{at}: t is {t:g}, before the {last_t:g} of the request above: the clock runs backwards"
+                )
+            last_t = t
+            if isinstance(entry, _Subagent):
+                start_s = began_s + t - (entry.duration_ms or 0.0) / 1000
+                if start_s < began_s:
+                    raise UserError(f"{at}: duration_ms is {entry.duration_ms}: longer than its t, {t:g}")
+                if not self.seen.is_repeated("subagents", where, entry.agent_id, t, str(entry.duration_ms)):
+                    agent.start(self.agent(entry, at, start_s, current), self.counts)
+                continue
+            current += turn is None and entry.follows_a_person(stop)
+            stop = entry.stop
+            self.seen.is_equal("requests the same as an earlier one, kept", where, repr(entry))
+            call = self.sessions.call(
+                began_s + t, entry.api_time, entry.input_tokens, entry.output_tokens, turn=current
+            )
+            call.block = self._block(entry)
+            agent.add(call)
+        return agent
+
+    def _block(self, request: _Request) -> Block | None:
+        if request.hash_ids is None:
+            return None
+        tokens = request.input_tokens
+        return last_whole(self.blocks.add(request.hash_ids, self.block_size, tokens), tokens)
 
 
 FORMAT = session_format(

@@ -1,9 +1,9 @@
 """Requests to a language model as Mooncake publishes them (github.com/kvcache-ai/Mooncake, FAST25-release, Apache-2.0).
 
 JSON lines, one request per line: `timestamp` [ms], `input_length` and `output_length` [tokens], and `hash_ids`, which
-stand for blocks of 512 tokens with all that is before them: the blocks that an earlier request began with are in the
-cache. Requests with the same `session_id`, which AIPerf added, are turns of one conversation, and one without
-`timestamp` comes `delay` [ms] after the turn before it. Durations are not recorded: they are fitted.
+stand for blocks of 512 tokens with all that is before them: the blocks that an earlier request, by its `timestamp`,
+began with are in the cache. Requests with the same `session_id`, which AIPerf added, are turns of one conversation, and
+one without `timestamp` comes `delay` [ms] after the turn before it. Durations are not recorded: they are fitted.
 """
 
 from __future__ import annotations
@@ -13,8 +13,10 @@ from functools import partial
 from pydantic import Field
 
 from rllib_scale.errors import UserError
-from rllib_scale.workloads.formats.sessions import Call, Log, SessionMapping, Sessions, read_calls, session_format
-from rllib_scale.workloads.formats.sources import Amount, BlockSize, Record, Whole
+from rllib_scale.workloads.formats.fields import Amount, BlockSize, Record, Whole
+from rllib_scale.workloads.formats.log import Log
+from rllib_scale.workloads.formats.mapping import SessionMapping
+from rllib_scale.workloads.formats.sessions import Sessions, read_calls, session_format
 
 
 class MooncakeMapping(SessionMapping):
@@ -35,19 +37,18 @@ class _Request(Record):
 
 
 def _add(request: _Request, where: str, log: Log, sessions: Sessions) -> None:
-    session, tokens = request.session_id or where, request.input_length
-    if request.timestamp is not None:
-        start_s = request.timestamp / 1000
-    elif (before := log.last(session)) is not None:
-        start_s = before.start_s + sessions.mapping.fitted_s(before) + request.delay / 1000
-    else:
+    session, tokens, hashes = request.session_id or where, request.input_length, request.hash_ids
+    if request.timestamp is None and session not in log:
         raise UserError(f"{where}: timestamp is missing, which only later turns of a session_id may lack")
-    call = Call(start_s, None, tokens, request.output_length, tokens, 0)
-    if request.hash_ids is None:
+    sessions.progress.seen.is_equal("requests the same as an earlier one, kept", repr(request))
+    block = None
+    if hashes is None:
         sessions.progress.counts["requests without hash_ids, of which nothing is cached"] += 1
     else:
-        call.block, call.new_tokens = sessions.blocks.add(request.hash_ids, sessions.mapping.block_size, tokens)
-    log.add(session, call, ends_turn=True)
+        block = sessions.blocks.add(hashes, sessions.mapping.block_size, tokens)
+    call = sessions.call((request.timestamp or 0.0) / 1000, None, tokens, request.output_length)
+    after_s = request.delay / 1000 if request.timestamp is None else None
+    log.add(session, call, ends_turn=True, block=block, after_s=after_s)
 
 
 FORMAT = session_format(

@@ -7,14 +7,21 @@ is no clock: calls take their fitted time. Of a full and a compact file of one `
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
 from pydantic import Field
 
-from rllib_scale.workloads.formats.sessions import Call, Log, Sessions, UndatedSessions, session_format
-from rllib_scale.workloads.formats.sources import Amount, Record, Whole, read_json
+from rllib_scale.workloads.formats.base import Seen
+from rllib_scale.workloads.formats.fields import Amount, Record, Whole
+from rllib_scale.workloads.formats.log import Log
+from rllib_scale.workloads.formats.mapping import UndatedSessions
+from rllib_scale.workloads.formats.sessions import Sessions, session_format
+from rllib_scale.workloads.formats.sources import read_json
+
+ROLES = ("system", "user", "assistant", "tool")
 
 
 class _Event(Record):
@@ -22,8 +29,8 @@ class _Event(Record):
     branch_path: tuple[Whole, ...] = Field(default=(), strict=False)
     conversation_id: int | None = None
     role: str | None = None
-    prompt_tokens: Whole = 0
-    completion_tokens: Whole = 0
+    prompt_tokens: Whole | None = None
+    completion_tokens: Whole | None = None
     duration_ms: Amount = 0.0
     children: list[_Event] = Field(default_factory=list)
 
@@ -36,8 +43,9 @@ class _Trace(Record):
 class _Clock:
     """Plays the events of a trace, each branch by its own clock."""
 
-    def __init__(self, trace: str, start_s: float, mapping: UndatedSessions, log: Log) -> None:
-        self.trace, self.mapping, self.log = trace, mapping, log
+    def __init__(self, trace: str, start_s: float, sessions: Sessions, log: Log) -> None:
+        self.trace, self.sessions, self.log = trace, sessions, log
+        self.seen = Seen(sessions.progress.counts)
         self.now_s: dict[tuple[int, ...], float] = {(): start_s}
         self.names: dict[tuple[int, ...], str] = {(): ""}
         self.context, self.turn, self.answered = dict[int | None, int](), 0, False
@@ -54,13 +62,18 @@ class _Clock:
         if event.event_type == "tool_call":
             self.now_s[path] += event.duration_ms / 1000
         elif event.role == "assistant":
-            new = max(0, event.prompt_tokens - self.context.get(event.conversation_id, 0))
-            self.context[event.conversation_id] = event.prompt_tokens + event.completion_tokens
-            call = Call(self.now_s[path], None, event.prompt_tokens, event.completion_tokens, new, 0)
-            call.duration_s = self.mapping.fitted_s(call)
+            tokens = event.prompt_tokens, event.completion_tokens
+            self.seen.is_equal("answers the same as an earlier one, kept", path, event.conversation_id, *tokens)
+            cached = min(tokens[0] or 0, self.context.get(event.conversation_id, 0))
+            call = self.sessions.call(self.now_s[path], None, *tokens, cached=cached)
+            call.duration_s = self.sessions.mapping.fitted_s(call) if call.is_work else None
             self.log.add(self.trace, call, self.names[path], str(self.turn))
-            self.now_s[path] += call.duration_s
+            if call.is_work:
+                self.context[event.conversation_id] = call.input_tokens + call.output_tokens
+            self.now_s[path] += call.duration_s or 0.0
             self.answered |= not path
+        elif event.event_type == "message" and event.role not in ROLES:
+            self.sessions.progress.counts[f"messages of role {event.role!r:.40}, not tasks"] += 1
         elif event.role == "user" and not path and self.answered:
             self.turn, self.answered = self.turn + 1, False
         for i, child in enumerate(event.children):
@@ -69,14 +82,14 @@ class _Clock:
 
 def collect(sources: Sequence[Path], sessions: Sessions) -> None:
     """Read traces, one per .json file or one per line of .jsonl files."""
-    log, seen, progress, mapping = Log(), set[str](), sessions.progress, sessions.mapping
+    log, progress = Log(), sessions.progress
+    traces = itertools.count()
 
     def add(trace: _Trace, where: str) -> None:
-        if trace.trace_id in seen:
-            progress.counts["traces that were read before"] += 1
+        if progress.seen.is_repeated("traces", trace.trace_id):
             return
-        clock = _Clock(trace.trace_id, len(seen) * mapping.arrival_gap_s, mapping, log)
-        seen.add(trace.trace_id)
+        clock = _Clock(trace.trace_id, next(traces) * sessions.mapping.arrival_gap_s, sessions, log)
+        progress.counts["traces without events"] += not trace.events
         for event in trace.events:
             progress.counts[f"{event.event_type} events"] += 1
             clock.play(event, event.branch_path)

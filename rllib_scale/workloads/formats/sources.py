@@ -10,126 +10,124 @@ from __future__ import annotations
 import codecs
 import csv
 import gzip
+import hashlib
 import itertools
 import json
+import re
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import IO, Any
 
-from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel
 
-from rllib_scale.config.base import MAX_NUMBER
 from rllib_scale.config.yaml_files import build_model
 from rllib_scale.errors import UserError
 from rllib_scale.files import check_regular
 from rllib_scale.workloads.formats.base import Progress
+from rllib_scale.workloads.formats.fields import R
 
 SUFFIXES = (".json", ".jsonl", ".json.gz", ".jsonl.gz")
 MAX_RECORD_BYTES = 64 * 2**20
 """Longest JSON record that is parsed; the parsed one takes several times as much memory."""
 MAX_ROW_BYTES = 2**20
 """Longest line of a CSV file."""
-
-
-MAX_UNREAD = 200
-"""Names of keys that are not read and counted one by one; a damaged file may have any number."""
-
-
-class Record(BaseModel):
-    """A JSON object of a source; keys that the model does not have are counted, see `Progress.unread`."""
-
-    model_config = ConfigDict(strict=True, extra="allow")
-
-
-def either(*names: str, **more: Any) -> Any:
-    """A field that a source has under one of these names."""
-    return Field(validation_alias=AliasChoices(*names), **more)
-
-
-R = TypeVar("R", bound=BaseModel)
-Amount = Annotated[float, Field(ge=0, le=MAX_NUMBER, allow_inf_nan=False)]
-"""A time in any unit, or bytes."""
-Whole = Annotated[int, Field(ge=0, le=int(MAX_NUMBER))]
-"""Tokens, bytes."""
-BlockSize = Annotated[int, Field(ge=1, le=int(MAX_NUMBER))]
-"""Tokens that a hash stands for."""
-
-
-def _since_1970(value: Any) -> float:
-    try:
-        time = datetime.fromisoformat(value)
-        return (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()
-    except (TypeError, ValueError, OverflowError):
-        raise ValueError(f"must be a time such as 2026-06-01T05:40:20Z (got {value!r:.60})") from None
-
-
-def _digits(value: Any) -> Any:
-    """An integer that JSON has as a text, as protocol buffers write 64 bits."""
-    return int(value) if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 20 else value
-
-
-def _clock_s(value: Any) -> float:
-    value = _digits(value)
-    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63:
-        return value / 1e9
-    return _since_1970(value)
-
-
-Timestamp = Annotated[float, BeforeValidator(_since_1970)]
-"""Seconds since 1970 of an ISO 8601 time, UTC by default."""
-Clock = Annotated[float, BeforeValidator(_clock_s)]
-"""The same, or of nanoseconds since 1970."""
-Digits = Annotated[Whole, BeforeValidator(_digits)]
-"""`Whole`, or its digits as a text."""
+PEEKED_BYTES = 2**16
+"""Of the beginning of a file: files that differ there are different."""
+DAMAGED = (OSError, EOFError, zlib.error)
+"""What opening and reading a file raise; `gzip.BadGzipFile` is an OSError."""
+_SPACE = re.compile(r"\s*")
 
 
 def read_json(sources: Sequence[Path], model: type[R], add: Callable[[R, str], None], progress: Progress) -> None:
-    """Call `add(record, where)` for every JSON record: a .json file is one, any other file has one per line.
+    """Call `add(record, where)` for every JSON record.
+
+    A .json file, and one whose first line only opens a bracket, is read as a whole: records one after the other, or
+    lists of them. Any other file has a record, or a list of them, per line.
 
     Raises:
         UserError: a source cannot be read; or a record is bad, by its model or by `add`, and `progress` skips none.
     """
-    for path in _find_files(sources):
-        whole = path.name.endswith((".json", ".json.gz"))
+    for path in distinct_files(_find_files(sources), progress):
+        whole, found = _is_whole(path), False
         for where, text in _pieces(path, whole, MAX_RECORD_BYTES):
             progress.advance(where)
-            if text.isspace() and not whole:
-                continue
-            try:
-                record = build_model(model, _parse(text, where), where)
-                add(record, where)
-            except UserError as error:
-                progress.bad(error)
-            else:
-                _count_unread(record, "", progress.unread)
+            for at, value in _values(text, where):
+                found = True
+                try:
+                    if isinstance(value, UserError):
+                        raise value
+                    record = build_model(model, value, at)
+                    add(record, at)
+                except UserError as error:
+                    progress.bad(error, _parts(value))
+                else:
+                    _count_unread(record, "", progress)
+        if not found:
+            progress.bad(UserError(f"{path}: empty; needed: JSON records"))
 
 
-def _count_unread(value: Any, path: str, unread: Counter[str]) -> None:
+def read_part(model: type[R], value: Any, where: str, progress: Progress) -> R | None:
+    """A part of a record that is bad or good by itself; None if it is skipped.
+
+    Raises:
+        UserError: it is bad, and `progress` skips none.
+    """
+    try:
+        part = build_model(model, value, where)
+    except UserError as error:
+        progress.bad(error)
+        return None
+    _count_unread(part, "", progress)
+    return part
+
+
+def distinct_files(files: Sequence[Path], progress: Progress) -> list[Path]:
+    """The files without those whose content, gzip or not, another one has; these are counted."""
+    beginnings = [hash(_content(path, PEEKED_BYTES)) for path in files]
+    several, distinct = Counter(beginnings), []
+    for path, beginning in zip(files, beginnings, strict=True):
+        if several[beginning] == 1 or not _is_repeated(path, progress):
+            distinct.append(path)
+    return distinct
+
+
+def _is_repeated(path: Path, progress: Progress) -> bool:
+    content = hashlib.sha256()
+    try:
+        with _opened(path) as file:
+            while block := file.read(2**20):
+                content.update(block)
+    except DAMAGED:
+        return False
+    return progress.seen.is_equal("files with the content of another one, left out", content.digest())
+
+
+def _count_unread(value: Any, path: str, progress: Progress) -> None:
     """Count the keys of a record, at any depth, that its model does not have."""
     if isinstance(value, list):
         for entry in value:
             if not isinstance(entry, BaseModel):
                 return
-            _count_unread(entry, path, unread)
+            _count_unread(entry, path, progress)
     elif isinstance(value, BaseModel):
-        for key in value.model_extra or ():
-            name = f"{path}{key:.60}"
-            unread[name if name in unread or len(unread) < MAX_UNREAD else "other keys"] += 1
+        progress.count_unread(f"{path}{key:.60}" for key in value.model_extra or ())
         for key, field in type(value).model_fields.items():
-            _count_unread(getattr(value, key), f"{path}{field.alias or key}.", unread)
+            _count_unread(getattr(value, key), f"{path}{field.alias or key}.", progress)
 
 
 def read_csv(path: Path, model: type[BaseModel], progress: Progress) -> Iterator[tuple[str, dict[str, str]]]:
     """Place and values of each row of a CSV file; its header has fields of the model, all required ones among them.
+
+    An empty cell is a missing value.
 
     Raises:
         UserError: the file cannot be read, or the header or a row does not match.
     """
     reader = csv.reader((_decode(text, where) for where, text in _pieces(path, False, MAX_ROW_BYTES)), strict=True)
     header: list[str] = []
+    required = {name for name, field in model.model_fields.items() if field.is_required()}
     try:
         for values in reader:
             where = f"{path} line {reader.line_num}"
@@ -140,7 +138,8 @@ def read_csv(path: Path, model: type[BaseModel], progress: Progress) -> Iterator
             elif values:
                 if len(values) != len(header):
                     raise UserError(f"{where}: {len(values)} values; the header names {len(header)} columns")
-                yield where, dict(zip(header, values, strict=True))
+                row = dict(zip(header, values, strict=True))
+                yield where, {name: value for name, value in row.items() if value.strip() or name in required}
     except csv.Error as error:
         raise UserError(f"{path} line {reader.line_num}: not valid CSV: {error}") from None
     if not header:
@@ -172,12 +171,57 @@ def _find_files(sources: Sequence[Path]) -> list[Path]:
     return files
 
 
+def _opened(path: Path) -> IO[bytes]:
+    """A file, unzipped if its name ends in .gz."""
+    check_regular(path)
+    return gzip.open(path, "rb") if path.name.endswith(".gz") else path.open("rb")  # type: ignore[return-value]
+
+
+def _content(path: Path, size: int) -> bytes:
+    """The beginning of a file; of one that cannot be read, which is said where it is read, nothing."""
+    try:
+        with _opened(path) as file:
+            return file.read(size)
+    except DAMAGED:
+        return b""
+
+
+def _is_whole(path: Path) -> bool:
+    """Whether lines of a file are no records of their own."""
+    first, newline, _ = _content(path, PEEKED_BYTES).partition(b"\n")
+    return path.name.endswith((".json", ".json.gz")) or (bool(newline) and first.strip() in (b"{", b"["))
+
+
+def _values(text: bytes, where: str) -> Iterator[tuple[str, Any]]:
+    """Place and value of each JSON value of a text, and of each entry of a list; at its end what is no JSON."""
+    try:
+        decoded, at = _decode(text, where), 0
+        for number in itertools.count(1):
+            space = _SPACE.match(decoded, at)
+            if space is None or space.end() == len(decoded):
+                return
+            value, at = _parse(decoded, space.end(), where)
+            of = where if number == 1 else f"{where} value {number}"
+            if isinstance(value, list):
+                yield from ((f"{of} entry {entry}", each) for entry, each in enumerate(value, 1))
+            else:
+                yield of, value
+    except UserError as error:
+        yield where, error
+
+
+def _parts(value: Any) -> str:
+    """How many entries each list of a record has."""
+    lists = {key: each for key, each in value.items() if isinstance(each, list)} if isinstance(value, dict) else {}
+    return ", ".join(f"{key:.40}: {len(each)}" for key, each in lists.items())
+
+
 def _pieces(path: Path, whole: bool, limit: int) -> Iterator[tuple[str, bytes]]:
     """Place and content of a file as a whole or of each line, unzipped if its name ends in .gz; up to `limit` bytes."""
     where = str(path)
     try:
         check_regular(path)
-        with gzip.open(path, "rb") if path.name.endswith(".gz") else path.open("rb") as file:
+        with _opened(path) as file:
             for number in itertools.count(1):
                 where = str(path) if whole else f"{path} line {number}"
                 text = file.read(limit + 1) if whole else file.readline(limit + 1)
@@ -200,9 +244,10 @@ def _decode(text: bytes, where: str) -> str:
         raise UserError(f"{where}: not UTF-8 text") from None
 
 
-def _parse(text: bytes, where: str) -> Any:
+def _parse(text: str, begin: int, where: str) -> tuple[Any, int]:
+    """The JSON value that begins at a character, and where it ends."""
     try:
-        return json.loads(_decode(text, where))
+        return json.JSONDecoder().raw_decode(text, begin)
     except json.JSONDecodeError as error:
         raise UserError(f"{where}: not valid JSON: {error.msg} at character {error.pos + 1}") from None
     except (ValueError, RecursionError) as error:

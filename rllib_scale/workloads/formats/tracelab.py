@@ -1,9 +1,9 @@
 """Rounds of coding agents as TraceLab normalises them (github.com/uw-syfi/TraceLab, data CC BY 4.0).
 
-JSON lines, one call of a model per line: `session_id`, `input_tokens_total`, `newly_append_tokens`, `output_tokens` and
-`timing_events` (`event_type`, `timestamp`). A call began at the last `user_message` or `tool_result` before the model's
-first `reasoning`, `text` or `tool_call`, and ended with the last of these; without such an input its duration is not
-recorded. A `user_message` begins a turn.
+JSON lines, one call of a model per line: `session_id`, `turn_id`, `round_id`, `round_index`, `input_tokens_total`,
+`prefix_tokens`, `newly_append_tokens`, `output_tokens` and `timing_events` (`event_type`, `timestamp`). A call began at
+the last `user_message` or `tool_result` before the model's first `reasoning`, `text` or `tool_call`, and ended with the
+last of these; without such an input its duration is not recorded. A `user_message` begins a turn.
 """
 
 from __future__ import annotations
@@ -13,8 +13,10 @@ from functools import partial
 from pydantic import model_validator
 
 from rllib_scale.errors import UserError
-from rllib_scale.workloads.formats.sessions import Call, Log, SessionMapping, Sessions, read_calls, session_format
-from rllib_scale.workloads.formats.sources import Record, Timestamp, Whole
+from rllib_scale.workloads.formats.fields import Name, Record, Timestamp, Whole
+from rllib_scale.workloads.formats.log import Log
+from rllib_scale.workloads.formats.mapping import SessionMapping
+from rllib_scale.workloads.formats.sessions import Sessions, read_calls, session_format
 
 INPUTS = ("user_message", "tool_result")
 OUTPUTS = ("reasoning", "text", "tool_call")
@@ -27,7 +29,11 @@ class _Event(Record):
 
 class _Round(Record):
     session_id: str
+    turn_id: Name | None = None
+    round_id: Name | None = None
+    round_index: Name | None = None
     input_tokens_total: Whole
+    prefix_tokens: Whole | None = None
     newly_append_tokens: Whole
     output_tokens: Whole
     timing_events: list[_Event]
@@ -48,9 +54,15 @@ def _add(data: _Round, where: str, log: Log, sessions: Sessions) -> None:
         raise UserError(f"{where}: timing_events have neither a {' nor a '.join(INPUTS)}, nor any output of the model")
     start_s = max(ready) if ready else min(outputs)
     duration_s = max(outputs) - start_s if ready and outputs else None
+    seen = sessions.progress.seen
+    if data.round_id is None:
+        seen.is_equal("rounds the same as an earlier one, kept", repr(data))
+    elif seen.is_repeated("rounds", data.session_id, data.round_id, str((data.turn_id, data.round_index))):
+        return
+    tokens = {"cached": data.prefix_tokens, "new": data.newly_append_tokens}
+    call = sessions.call(start_s, duration_s, data.input_tokens_total, data.output_tokens, **tokens)
     asked = any(event.event_type == "user_message" for event in data.timing_events)
-    total, new = data.input_tokens_total, data.newly_append_tokens
-    log.add(data.session_id, Call(start_s, duration_s or None, total, data.output_tokens, new, 0), begins_turn=asked)
+    log.add(data.session_id, call, begins_turn=asked)
 
 
 FORMAT = session_format(

@@ -29,7 +29,8 @@ from rllib_scale.config.base import NonNegative, Positive
 from rllib_scale.errors import UserError
 from rllib_scale.workloads.formats.accumulator import Accumulator
 from rllib_scale.workloads.formats.base import Format, Progress, Undated
-from rllib_scale.workloads.formats.sources import Amount, Record, Whole, either, read_json
+from rllib_scale.workloads.formats.fields import Amount, Record, Whole, either
+from rllib_scale.workloads.formats.sources import read_json
 from rllib_scale.workloads.model import Workload, find_cycle
 
 BYTES_PER_GB = 1e9
@@ -159,8 +160,9 @@ def read_workload(sources: Sequence[Path], mapping: WfFormatMapping, progress: P
 
     def add(instance: _Instance, where: str) -> None:
         specification, execution = instance.workflow.specification, instance.workflow.execution
+        missing: Counter[str] = Counter()
         if instance.schema_version == OLD_VERSION:
-            specification, execution = _as_1_5(instance.workflow.tasks or [], where)
+            specification, execution = _as_1_5(instance.workflow.tasks or [], where, missing)
         assert specification is not None, "the version was checked"
         names = [task.id for task in specification.tasks]
         executed = {task.id: task for task in (execution.tasks if execution else ())}
@@ -168,7 +170,6 @@ def read_workload(sources: Sequence[Path], mapping: WfFormatMapping, progress: P
             raise UserError(f"{where}: execution: task {name!r:.60}: id is no task of the specification")
         edges = _edges(specification.tasks, where)
         measured = [executed.get(name) or _Executed(id=name) for name in names]
-        missing: Counter[str] = Counter()
         outputs_gb, moved = _outputs_gb(specification, edges, mapping, missing, where)
         columns = {
             "compute_gflop": [_compute_gflop(task, mapping, missing, where) for task in measured],
@@ -179,6 +180,7 @@ def read_workload(sources: Sequence[Path], mapping: WfFormatMapping, progress: P
         places = [math.ceil(task.core_count or 1) if mapping.places == "cores" else 1 for task in measured]
         out.add(len(out) * mapping.arrival_gap_s, len(out), columns, moved, places=places)
         progress.counts.update(missing)
+        progress.seen.is_equal("workflows the same as an earlier one, kept", repr(instance))
 
     read_json(sources, _Instance, add, progress)
     return Workload.collected(out, sources, progress)
@@ -207,7 +209,7 @@ def _edges(tasks: Sequence[_Task], where: str) -> list[tuple[int, int]]:
     return edges
 
 
-def _as_1_5(tasks: list[_Task14], where: str) -> tuple[_Specification, _Execution]:
+def _as_1_5(tasks: list[_Task14], where: str, counts: Counter[str]) -> tuple[_Specification, _Execution]:
     """A workflow of version 1.4: tasks, which name each other, by number, and edges at both ends."""
     number: dict[str, int] = {}
     for i, task in enumerate(tasks):
@@ -233,6 +235,8 @@ def _as_1_5(tasks: list[_Task14], where: str) -> tuple[_Specification, _Executio
         files: dict[bool, list[str]] = {True: [], False: []}
         for file in task.files:
             name = file.path + file.name
+            if None not in (sizes.get(name), file.size_in_bytes) and sizes[name] != file.size_in_bytes:
+                counts["files with two sizes, of which the last is taken"] += 1
             sizes[name] = sizes.get(name) if file.size_in_bytes is None else file.size_in_bytes
             files[file.link.lower() == "input"].append(name)
         specified.append(

@@ -60,7 +60,10 @@ def test_prefixes_end_where_prompts_part(tmp_path: Path) -> None:
     assert scripts.tree["before"][[long, short, root]].tolist() == [1024, 1024, 0]
     found = one_replica(tmp_path / "t.jsonl", lines)
     assert found["hit"].tolist() == [0, 1024, 2048, 1536, 0]
-    assert one_replica(tmp_path / "t.jsonl", lines, block_size=16)["hit"].tolist() == [0, 32, 64, 48, 0]
+    short = [line | {"input_length": line["input_length"] // 32} for line in lines]
+    assert one_replica(tmp_path / "t.jsonl", short, block_size=16)["hit"].tolist() == [0, 32, 64, 48, 0]
+    with pytest.raises(UserError, match=r"5 of 5 prompts have more or fewer hashes .* block_size must be about 15"):
+        one_replica(tmp_path / "short.jsonl", short)
 
 
 def made(rng: np.random.Generator, requests: int) -> Lines:
@@ -116,7 +119,7 @@ def test_every_format_of_sessions_can_be_played() -> None:
     ],
 )
 def test_what_a_format_cannot_do_is_refused(tmp_path: Path, service: dict[str, Any], message: str) -> None:
-    lines = [kv_session(request(0.0, 100, 10))] * 2
+    lines = [kv_session(request(0.0, 100, 10)) | {"id": name} for name in "ab"]
     with pytest.raises((UserError, ValueError), match=message):
         one_replica(tmp_path / "t.jsonl", lines, **service)
 
