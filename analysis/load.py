@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -12,6 +13,7 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
+from rllib_scale.config.identity import distinguishing, settings_in
 from rllib_scale.errors import UserError
 from rllib_scale.results import dataset, status
 from rllib_scale.results import tables as results
@@ -20,12 +22,12 @@ from rllib_scale.results.dataset import TABLES
 from rllib_scale.results.status import Training
 from rllib_scale.results.storage import Location
 
-from .variants import labelled
+from .variants import DIMENSIONS, labelled
 
-NEVER_MISSING = ("kind", "arrived", "completed", "unfinished", "decisions")
-"""Columns of `episodes` with a value in each row, beside its key and the method."""
+NEVER_MISSING = ("arrived", "completed", "unfinished", "decisions")
+"""Columns of `episodes` with a value in each row, beside its key."""
 
-_READ = ("episodes", "training", "features")
+_READ = ("schedulers", "problems", "protocols", "episodes", "training", "features")
 _PROGRESS = ("finished", "running", "failed", "stopped", "waiting")
 
 
@@ -36,8 +38,10 @@ class Results:
     Attributes:
         homes: the results folders.
         episodes: one row per evaluation episode: EPISODE_COLUMNS, a utilisation_TIER per tier, DERIVED_COLUMNS.
-        training: one row per training epoch: TRAINING_COLUMNS and "variant".
-        features: one row per (trial, setting, scale): FEATURE_COLUMNS and "variant"; empty if none were computed.
+        training: one row per training epoch: TRAINING_COLUMNS and those of the training.
+        features: one row per (training, problem, protocol): FEATURE_COLUMNS and DERIVED_COLUMNS but for the metrics;
+            empty if none were computed.
+        schedulers: what each id of them stands for, by id: SCHEDULER_COLUMNS of `names`.
         manifest: of the first folder: sweep, config, config_hash, created, updated, host, versions; empty before a
             sweep has written it.
         trainings: each with its state.
@@ -49,6 +53,7 @@ class Results:
     episodes: pd.DataFrame
     training: pd.DataFrame
     features: pd.DataFrame
+    schedulers: pd.DataFrame
     manifest: dict[str, Any]
     trainings: tuple[Training, ...] = ()
     notes: tuple[str, ...] = ()
@@ -64,7 +69,8 @@ def load(*folders: str | Path | Location) -> Results:
     """Read results, of finished sweeps or of ones that run, on this machine or in a store: see `Reader`.
 
     Raises:
-        UserError: a folder or a manifest is missing or unreadable, or a part of the evaluation rows is unreadable.
+        UserError: a folder or a manifest is missing or unreadable, a part of the evaluation rows or of what they name
+            is unreadable, or two folders say different things of one id.
     """
     homes = [Location(str(folder)) for folder in folders]
     for home in homes:
@@ -74,8 +80,9 @@ def load(*folders: str | Path | Location) -> Results:
             raise UserError(f"{home}: no results folder (it has no manifest.json)")
     reader = Reader(*homes)
     found = reader.read()
-    if "episodes" in reader.errors:
-        raise reader.errors["episodes"]
+    for table in (*DIMENSIONS.values(), "episodes"):
+        if table in reader.errors:
+            raise reader.errors[table]
     return found
 
 
@@ -83,8 +90,7 @@ class Reader:
     """Reads results as often as it is asked, new parts alone. Safe between threads.
 
     Of rows with the same key, in one folder or in several, the last counts. Curves of unfinished trainings are read
-    from Ray Tune's logs. A part that cannot be read raises no error: it is left out, and a note names it. Variants with
-    several trials of one training seed are left out as well.
+    from Ray Tune's logs. A part that cannot be read raises no error: it is left out, and a note names it.
 
     Args:
         homes: results folders, running or finished; they may be empty.
@@ -128,10 +134,14 @@ class Reader:
     def _read(self, seen: _Seen) -> Results:
         self.errors, notes = {}, [*seen.notes]
         tables = {name: self._table(name, seen.parts, notes) for name in _READ}
-        curves = _joined([tables["training"], *self._logged(seen.trainings, notes)], "training")
-        episodes, training, features = labelled(tables["episodes"], curves, tables["features"], notes)
+        curves = self._logged(seen.trainings, notes)
+        tables["training"] = _joined([tables["training"], *curves.values()], "training")
+        tables["schedulers"] = _with_planned(tables["schedulers"], seen.manifests.values(), curves)
+        frames = labelled(tables, notes)
         manifest = seen.manifests[self.homes[0]]
-        return Results(self.homes, episodes, training, features, manifest, seen.trainings, tuple(notes), seen.stamp)
+        return Results(
+            self.homes, **frames, manifest=manifest, trainings=seen.trainings, notes=tuple(notes), stamp=seen.stamp
+        )
 
     def _manifest(self, home: Location, notes: list[str]) -> dict[str, Any]:
         """The manifest; empty with a note if there is none, or if it cannot be read."""
@@ -185,8 +195,8 @@ class Reader:
             rows, notes = kept.rows.iloc[:0], [f"{error}. Its content is left out."]
         return _Part(kept.names.union(new), _joined([kept.rows, rows], table), (*kept.notes, *notes))
 
-    def _logged(self, trainings: Iterable[Training], notes: list[str]) -> list[pd.DataFrame]:
-        """The curves of unfinished trainings; logs are read again only after a change."""
+    def _logged(self, trainings: Iterable[Training], notes: list[str]) -> dict[str, pd.DataFrame]:
+        """Name -> curve of unfinished trainings; logs are read again only after a change."""
         before, self._curves = self._curves, {}
         for training in (training for training in trainings if training.logs):
             key = (training.logs, training.updated_s)
@@ -194,7 +204,8 @@ class Reader:
                 self._curves[key] = before[key] if key in before else _curve(training)
             except UserError as error:
                 notes.append(f"{error}. Its content is left out.")
-        return list(self._curves.values())
+        named = {training.name: (training.logs, training.updated_s) for training in trainings}
+        return {name: self._curves[key] for name, key in named.items() if key in self._curves}
 
 
 class _Seen(NamedTuple):
@@ -218,9 +229,19 @@ class _Part:
 
 def _curve(training: Training) -> pd.DataFrame:
     rows = pd.DataFrame(status.read_curve(training.logs))
-    known = {name: value for name, value in training.identity.items() if name in TRAINING_COLUMNS}
-    known.pop("env_steps", None)
-    return results.typed(rows.assign(**known), TRAINING_COLUMNS)
+    return results.typed(rows.assign(scheduler=training.scheduler), TRAINING_COLUMNS)
+
+
+def _with_planned(schedulers: pd.DataFrame, manifests: Iterable[dict[str, Any]], curves: Iterable[str]) -> pd.DataFrame:
+    """The schedulers with those of unfinished trainings as planned, where only their end says how they were trained."""
+    planned = [each for manifest in manifests for each in (manifest.get("plan") or {}).get("trainings", ())]
+    rows = [
+        {"scheduler": each["name"].rpartition("-")[2], "kind": "training", "settings": json.dumps(each["trial"])}
+        for each in planned
+        if each["name"] in curves
+    ]
+    new = results.typed(pd.DataFrame(rows), TABLES["schedulers"].columns)
+    return pd.concat([schedulers, new[~new["scheduler"].isin(schedulers["scheduler"])]], ignore_index=True)
 
 
 @lru_cache(maxsize=8)
@@ -234,7 +255,24 @@ def _joined(frames: Sequence[pd.DataFrame], table: str) -> pd.DataFrame:
     frames = [frame for frame in frames if len(frame)] or [results.typed(pd.DataFrame(), TABLES[table].columns)]
     if len(frames) == 1:
         return frames[0]
-    return dataset.newest(pd.concat(frames, ignore_index=True), table)
+    every = pd.concat(frames, ignore_index=True)
+    if "settings" in every:
+        _check_alike(every, TABLES[table].key[0])
+    return dataset.newest(every, table)
+
+
+def _check_alike(rows: pd.DataFrame, key: str) -> None:
+    """Refuse rows of a dimension that say different things of one id.
+
+    Raises:
+        UserError: naming the id and a setting.
+    """
+    different = rows.drop_duplicates([key, "settings"])
+    for one, of_id in different[different.duplicated(key, keep=False)].groupby(key):
+        contents = (json.loads(text) for text in of_id["settings"])
+        told = distinguishing({k: settings_in(content) for k, content in enumerate(contents)})
+        for path in (path for own in told.values() for path in own if not path.endswith(".share")):
+            raise UserError(f"{key} {one}: {path} is not the same everywhere; these are no results of one program")
 
 
 def read_rows(home: Location, table: str, parts: Mapping[str, Any]) -> tuple[pd.DataFrame, list[str]]:
@@ -244,15 +282,13 @@ def read_rows(home: Location, table: str, parts: Mapping[str, Any]) -> tuple[pd.
         UserError: a part is unreadable or lacks values of its key.
     """
     frame, lacking = dataset.read_parts(home, table, parts)
-    columns, key = TABLES[table]
+    columns = TABLES[table].columns
+    key = [name for name in TABLES[table].key if name != "number"]  # of a problem that is of no family
     place = home / table / (next(iter(parts)) if len(parts) == 1 else "")
     always = NEVER_MISSING if "arrived" in columns else ()  # an epoch of a training may end no episode
-    for name in (*key, "method", *always):
+    for name in (*key, *["settings"] * ("settings" in columns), *always):
         if frame[name].isna().any():
             raise UserError(f"{place}: column {name!r} has missing values; not a table of this program")
-    learned = frame["train_servers"].notna() if "kind" not in columns else frame["kind"] == "learned"
-    if (frame["train_seed"].isna() & learned).any():
-        raise UserError(f"{place}: column 'train_seed' has missing values of learned methods; each training has a seed")
     for name in (name for name, (kind, _) in columns.items() if kind == "string"):
         if odd := [text for text in frame[name].dropna().unique() if not text.isprintable()]:
             raise UserError(f"{place}: column {name!r} has a character that cannot be printed: {odd[0]!r:.60}")

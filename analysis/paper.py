@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache
-
 import pandas as pd
-
-from rllib_scale.config import TrialConfig
 
 from .rows import PAPER_SETTING, settings
 
@@ -52,16 +48,7 @@ def is_papers_setting(episodes: pd.DataFrame) -> bool:
 def papers_methods(rows: pd.DataFrame) -> dict[str, str]:
     """Variant -> method, for the variants that the paper states numbers for: trained as in the paper.
 
-    The number of epochs may be another one. By the hash of a training nothing else differs.
+    The number of epochs may be another one.
     """
-    trained = rows.drop_duplicates("variant").dropna(subset=["train_servers"])
-    return {
-        str(row["variant"]): str(row["method"])
-        for _, row in trained.iterrows()
-        if row["method"] in PAPERS and row["trial_id"] == _papers_id(row["method"], row["train_seed"], row["epochs"])
-    }
-
-
-@cache
-def _papers_id(method: str, seed: int, epochs: int) -> str:
-    return TrialConfig.model_validate({"method": method, "seed": seed, "training": {"epochs": epochs}}).trial_id
+    trained = rows[rows["of_paper"].fillna(False).astype(bool)].drop_duplicates("variant")
+    return dict(trained[["variant", "method"]].astype(str).itertuples(index=False, name=None))

@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from rllib_scale.config import family
 from rllib_scale.errors import UserError
 from rllib_scale.results.columns import OBSERVABILITY
 
@@ -20,14 +19,11 @@ class Setting(NamedTuple):
     scenario: str
     mask: str
     decision: str
-    changes: str = ""
-    """What differs from the scenario in the world that is played."""
 
     @property
     def title(self) -> str:
         """In words."""
-        changes = f" with {self.changes}" if self.changes else ""
-        return f"Scenario {self.scenario}{changes}, mask {self.mask}, decision {self.decision}"
+        return f"Scenario {self.scenario}, mask {self.mask}, decision {self.decision}"
 
 
 SETTING = Setting._fields
@@ -45,12 +41,12 @@ def settings(episodes: pd.DataFrame) -> list[Setting]:
 
 def of_families(episodes: pd.DataFrame) -> pd.Series:
     """Whether each row is of a family of problems, whose numbers of servers are no scales to compare."""
-    return episodes["scenario"].isin(family.SCENARIOS)
+    return episodes["family"].notna()
 
 
 def setting_label(setting: Setting, every: list[Setting]) -> str:
     """The scenario and what else differs among the settings: "steady-0.7", "paper, mask feasible"."""
-    parts = [f"{setting.scenario} with {setting.changes}" if setting.changes else setting.scenario]
+    parts = [setting.scenario]
     for name in ("mask", "decision"):
         if len({getattr(other, name) for other in every if other.scenario == setting.scenario}) > 1:
             parts.append(f"{name} {getattr(setting, name)}")
@@ -69,41 +65,27 @@ def without_common(labels: Sequence[str]) -> tuple[list[str], str]:
     return [f"{head} with {changes}" if changes else head for head, changes in own], "; ".join(filter(None, common))
 
 
-def select(episodes: pd.DataFrame, scenario: str, mask: str, decision: str, changes: str = "") -> pd.DataFrame:
-    """The rows of one setting."""
-    setting = Setting(scenario, mask, decision, changes)
-    chosen = pd.Series(True, index=episodes.index)
-    for name, value in setting._asdict().items():
-        chosen &= (episodes[name] == value).fillna(False).astype(bool)
-    return episodes[chosen]
+def select(episodes: pd.DataFrame, scenario: str, mask: str, decision: str) -> pd.DataFrame:
+    """The rows of one setting; a scenario may be one of several names of its world."""
+    names = [each for each in episodes["scenario"].unique() if scenario in (each, *str(each).split(" = "))]
+    chosen = (episodes["mask"] == mask) & (episodes["decision"] == decision) & episodes["scenario"].isin(names)
+    return episodes[chosen.fillna(False).astype(bool)]
 
 
-def protocols(rows: pd.DataFrame) -> dict[str, tuple[str, str]]:
-    """Variant -> how it was asked in rows of one setting: the digest of the protocol, and how it differs in words."""
-    firsts = rows.drop_duplicates("variant")
-    return {str(v): (str(p), str(a)) for v, p, a in firsts[["variant", "protocol", "asked"]].itertuples(index=False)}
-
-
-def asked_alike(variant: str, others: Iterable[str], asked: Mapping[str, tuple[str, str]]) -> list[str]:
-    """Of several variants of a rule those that a variant is compared with.
-
-    The one that was asked as the variant was; else the one that was asked as the scenario says; else all.
-    """
+def asked_alike(variant: str, others: Iterable[str], asked: Mapping[str, str]) -> list[str]:
+    """Of several variants of a rule the one that was asked as a variant was, else all; `asked` is of `ways`."""
     others = list(others)
-    own = [other for other in others if asked[other][0] == asked[variant][0]]
-    return own or [other for other in others if not asked[other][1]] or others
+    return [other for other in others if asked[other] == asked[variant]] or others
+
+
+def ways(rows: pd.DataFrame) -> dict[str, str]:
+    """Variant -> how it was asked in rows of one setting, in words."""
+    return dict(rows.drop_duplicates("variant")[["variant", "asked"]].astype(str).itertuples(index=False, name=None))
 
 
 def asked_note(rows: pd.DataFrame) -> str | None:
-    """One line if some variants were not asked as the scenario says; else None."""
-    by_words: dict[str, list[str]] = {}
-    for variant, (_, words) in protocols(rows).items():
-        if words:
-            by_words.setdefault(words, []).append(variant)
-    if not by_words:
-        return None
-    said = "; ".join(f"{', '.join(names)} with {words}" for words, names in by_words.items())
-    return f"Not asked as the scenario says: {said}."
+    """One line if the variants of a setting were not all asked alike; else None."""
+    return _unlike(pd.Series(ways(rows), dtype=str), "Not all are asked alike")
 
 
 def observability_note(table: pd.DataFrame) -> str | None:
@@ -112,13 +94,18 @@ def observability_note(table: pd.DataFrame) -> str | None:
     Args:
         table: with the columns variant and observability.
     """
-    rows = table.drop_duplicates(["variant", OBSERVABILITY])
-    groups = rows.groupby(OBSERVABILITY, sort=True)["variant"]
+    rows = table.drop_duplicates(["variant", OBSERVABILITY]).set_index("variant")
+    return _unlike(rows[OBSERVABILITY], "The methods do not all observe the same")
+
+
+def _unlike(values: pd.Series, what: str) -> str | None:
+    """A line that names the variants, the index, with other values than most have; None if all have the same."""
+    groups = values.groupby(values, sort=True)
     if groups.ngroups < 2:
         return None
     most = groups.size().idxmax()
-    others = [f"{', '.join(map(str, names))}: {observed}" for observed, names in groups if observed != most]
-    return f"The methods do not all observe the same: {'; '.join(others)}; the others: {most}."
+    others = [f"{', '.join(map(str, own.index))}: {value}" for value, own in groups if value != most]
+    return f"{what}: {'; '.join(others)}; the others: {most}."
 
 
 def require_one_setting(episodes: pd.DataFrame) -> None:

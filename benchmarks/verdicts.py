@@ -20,9 +20,11 @@ EFFECTS = {
     "episodes differ": (0.0, 1.0, 1.0),
     "both differ": (1.0, 0.7, 2.5),
     "neither differs": (0.0, 0.0, 1.0),
+    "equal trainings": (0.0, 1.0, 0.0),
 }
 """Standard deviations of the effects of seeds, of episodes that all seeds share, and of the rest."""
 EPISODES = 30
+FEW_EPISODES = (3, 5, 10)
 FAILURE, HARM = 0.2, 20.0
 """How often a training fails, and what that costs, in standard deviations of a score."""
 TAIL = 1.5
@@ -32,15 +34,17 @@ Draw = Callable[[np.random.Generator], tuple[Array, float]]
 """Differences (S, EPISODES) of two methods, and their true mean."""
 
 
-def simulate(rng: np.random.Generator, effects: str, seeds: int, skewed: bool = False) -> tuple[Array, Array]:
-    """Scores (S, EPISODES) with a true mean of 0, and their expectation over seeds at these episodes."""
+def simulate(
+    rng: np.random.Generator, effects: str, seeds: int, skewed: bool = False, episodes: int = EPISODES
+) -> tuple[Array, Array]:
+    """Scores (S, episodes) with a true mean of 0, and their expectation over seeds at these episodes."""
 
     def draw(*shape: int) -> Array:
         return rng.exponential(size=shape) - 1 if skewed else rng.normal(size=shape)
 
     of_seed, of_episode, rest = EFFECTS[effects]
-    shared = of_episode * draw(EPISODES)
-    return of_seed * draw(seeds, 1) + shared + rest * draw(seeds, EPISODES), shared
+    shared = of_episode * draw(episodes)
+    return of_seed * draw(seeds, 1) + shared + rest * draw(seeds, episodes), shared
 
 
 def with_failures(rng: np.random.Generator, seeds: int, both: bool) -> Array:
@@ -69,14 +73,14 @@ def rate(draws: int, seed: str, err: Callable[[np.random.Generator], bool]) -> s
     return f"{100 * np.mean([err(rng) for _ in range(draws)]):.1f}"
 
 
-def seeds_err(effects: str, seeds: int, skewed: bool, draws: int) -> tuple[str, str]:
+def seeds_err(effects: str, seeds: int, skewed: bool, draws: int, episodes: int = EPISODES) -> tuple[str, str]:
     """How often a verdict on two equal methods is false, and how often the interval of a single one misses its mean."""
 
     def verdict(rng: np.random.Generator) -> bool:
-        return mean_test(simulate(rng, effects, seeds, skewed)[0]).p < 0.05
+        return mean_test(simulate(rng, effects, seeds, skewed, episodes)[0]).p < 0.05
 
     def single(rng: np.random.Generator) -> bool:
-        scores, shared = simulate(rng, effects, seeds, skewed)
+        scores, shared = simulate(rng, effects, seeds, skewed, episodes)
         return excludes(mean_interval(scores - shared), 0.0)
 
     name = f"{effects} {seeds} {skewed}"
@@ -106,6 +110,15 @@ def main(draws: int) -> None:
             for effects in EFFECTS:
                 found = " | ".join(seeds_err(effects, seeds, skewed, draws))
                 print(f"| {seeds} | {effects}{', skewed' if skewed else ''} | {found} |", flush=True)
+    print(
+        "\n| seeds | effects | "
+        + " | ".join(f"{episodes} episodes" for episodes in FEW_EPISODES)
+        + " |\n|---|---|---|---|---|"
+    )
+    for seeds in (5, 8):
+        for effects in EFFECTS:
+            found = " | ".join(seeds_err(effects, seeds, False, draws, episodes)[0] for episodes in FEW_EPISODES)
+            print(f"| {seeds} | {effects} | {found} |", flush=True)
     print("\n| seeds | one training of five fails | verdict |\n|---|---|---|")
     for seeds in (5, 8, 16):
         for both in (True, False):
@@ -117,7 +130,7 @@ def main(draws: int) -> None:
     )
     for alike in (True, False):
         name = "alike" if alike else "the first without a tail"
-        print(f"| {name} | {' | '.join(rules_err(alike, draws))} | {no_interval(0)} |", flush=True)
+        print(f"| {name} | {' | '.join(rules_err(alike, draws))} | {no_interval(0, EPISODES)} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from typing import Any
 
 from pydantic import BaseModel
 from pygments.lexers.special import TextLexer
+from rllib_scale_analysis.variants import DERIVED_COLUMNS
 from sphinx.application import Sphinx
 
 from rllib_scale import __version__
@@ -92,6 +93,7 @@ TABLES = {
     "schedulers: one row per training, rule and given policy": SCHEDULER_COLUMNS,
     "problems: one row per problem and its origin": PROBLEM_COLUMNS,
     "protocols: one row per way of asking policies": PROTOCOL_COLUMNS,
+    "Of all rows that `rllib_scale_analysis.load` returns, beside their own": DERIVED_COLUMNS,
 }
 
 project = "rllib_scale"

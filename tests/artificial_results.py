@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from functools import cache
 from pathlib import Path
@@ -11,13 +12,15 @@ import numpy as np
 import pandas as pd
 from rllib_scale_analysis.variants import labelled
 
-from rllib_scale.config import InformationConfig, TrialConfig
+from rllib_scale.config import METHODS, SCENARIOS, EnvConfig, TrialConfig, digest
+from rllib_scale.config.identity import protocol_of, world_of
 from rllib_scale.config.plan import Trial, as_trained
-from rllib_scale.config.schedulers import observability
+from rllib_scale.config.schedulers import ALL_RULES
 from rllib_scale.files import write_atomic
 from rllib_scale.results import dataset
 from rllib_scale.results import tables as results
-from rllib_scale.results.columns import EPISODE_COLUMNS, FEATURE_COLUMNS, METRIC_COLUMNS, TRAINING_COLUMNS
+from rllib_scale.results.columns import FEATURE_COLUMNS, METRIC_COLUMNS
+from rllib_scale.results.dataset import TABLES
 from rllib_scale.results.status import POLICY_FILES
 
 SEEDS = (42, 43, 44, 45, 46)
@@ -37,67 +40,142 @@ LEVELS = {  # method: completed tasks per 16 servers, response in s
 
 
 def episode_row(method: str, seed: int | None, servers: int, episode: int, **values: Any) -> dict[str, Any]:
-    """One row of `episodes`; `values` override what a plain row holds."""
-    learned = method not in HEURISTICS
+    """One row of `episodes` in words, which `identified` makes ids of; `values` override what a plain row holds.
+
+    Besides metrics it holds `settings` of the training, `world` of the problem and `asked` of the protocol, each a
+    mapping of paths to values over those of the method and the scenario.
+    """
     row: dict[str, Any] = {
-        "sweep": "artificial",
-        "format": 4,
-        "trial_id": f"{method}-{seed}" if learned else method,
-        "method": method,
-        "kind": "learned" if learned else "heuristic",
-        "train_seed": seed,
-        "lambda_decorrelation": (0.01 if method == "scale" else 0.0) if learned else np.nan,
-        "lambda_kl": (0.001 if method == "scale" else 0.0) if learned else np.nan,
-        "overrides": "",
-        "train_servers": 16 if learned else None,
-        "epochs": 40 if learned else None,
-        "env_steps": 40960 if learned else None,
-        "scenario": "paper",
-        "changes": "",
-        "test_servers": servers,
-        "mask": "none",
-        "asked": "",
-        "decision": "argmax",
-        "eval_seed": 1,
-        "episode": episode,
-        "observability": observability(method, InformationConfig()),
+        **{"method": method, "train_seed": seed, "settings": {"algorithm.epochs": 40, "algorithm.gamma": 0.5}},
+        **{"scenario": "paper", "world": {}, "test_servers": servers, "mask": "none", "asked": {}},
+        **{"family": None, "number": None, "decision": "argmax", "eval_seed": 1, "episode": episode},
+        "observability": "clairvoyant"
+        if method in ALL_RULES and ALL_RULES[method].sees == "workflows"
+        else "waiting tasks",
     }
+    if method not in METHODS:
+        row["settings"] = {}
     return row | dict.fromkeys(METRIC_COLUMNS, 0) | values
 
 
-def identified(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The rows with a problem and a protocol that follow from their other columns."""
-    return [
-        {"problem": f"{row['scenario']}-{row['changes']}-{row['test_servers']}", "protocol": row["mask"]} | row
-        for row in rows
-    ]
+Tables = dict[str, list[dict[str, Any]]]
 
 
-def as_in_the_paper(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The rows with the hashes of trainings as in the paper, but for the number of epochs."""
-    found = []
+def identified(rows: Iterable[dict[str, Any]]) -> tuple[list[dict[str, Any]], Tables]:
+    """Rows with ids in place of words, and the rows of the dimensions that these name."""
+    found: list[dict[str, Any]] = []
+    tables: dict[str, dict[Any, dict[str, Any]]] = {"schedulers": {}, "problems": {}, "protocols": {}}
     for row in rows:
-        learned = row["train_seed"] is not None
-        found.append(row | ({"trial_id": _trial_id(row["method"], row["train_seed"])} if learned else {}))
-    return found
+        own = {name: value for name, value in row.items() if name not in WORDS}
+        for key, dimension in dimensions_of(json.dumps({name: row[name] for name in WORDS if name in row})).items():
+            tables[f"{key}s"][tuple(map(str, dimension.values()))] = dict(dimension)
+            own[key] = dimension[key]
+        found.append(own)
+    return found, {name: [*rows_of.values()] for name, rows_of in tables.items()}
+
+
+WORDS = (
+    "method",
+    "train_seed",
+    "settings",
+    "scenario",
+    "world",
+    "test_servers",
+    "mask",
+    "asked",
+    "family",
+    "number",
+    "version",
+)
 
 
 @cache
-def _trial_id(method: str, seed: int) -> str:
-    return TrialConfig.model_validate({"method": method, "seed": seed, "training": {"epochs": 40}}).trial_id
+def dimensions_of(words: str) -> dict[str, dict[str, Any]]:
+    """Key -> row of the dimension of what a row says in words, as JSON."""
+    row = json.loads(words)
+    version = {"version": row.get("version", "1.0")}
+    method, changed = row["method"], row["settings"]
+    content: dict[str, Any] = {"name": method, **changed}
+    if method in METHODS:
+        content = TrialConfig.of(method, seed=row["train_seed"]).deciding(defaults=True)
+        content = changed_at(content, changed)
+    text = json.dumps(content)
+    found = {
+        "scheduler": {"scheduler": digest([text, version])[:12], "kind": "training" if method in METHODS else "rule"}
+        | {"name": "" if method in METHODS else method, "settings": text}
+        | version
+    }
+    if "scenario" not in row:
+        return found
+    env = (SCENARIOS[row["scenario"]].env if row["scenario"] in SCENARIOS else EnvConfig()).at_scale(
+        row["test_servers"]
+    )
+    env, world = env.with_mask(row["mask"]), row["world"]
+    if row["scenario"] not in SCENARIOS:
+        world = {"made_for": f"{row['scenario']} {row['number']}", **world}
+    text = json.dumps(changed_at(world_of(env, defaults=True), world))
+    found["problem"] = {"problem": digest(text)[:12], "settings": text}
+    found["problem"] |= {name: row[name] for name in ("scenario", "family", "number")} | version
+    text = json.dumps(changed_at(protocol_of(env, defaults=True), row["asked"]))
+    return found | {"protocol": {"protocol": digest(text)[:12], "settings": text} | version}
+
+
+def changed_at(content: dict[str, Any], values: dict[str, Any]) -> dict[str, Any]:
+    """Nested settings with values at paths."""
+    for path, value in values.items():
+        *above, last = path.split(".")
+        section = content
+        for name in above:
+            if not isinstance(section.get(name), dict):
+                section[name] = {}
+            section = section[name]
+        section[last] = value
+    return content
+
+
+def changed(row: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
+    """The row of a training with some settings of its own, by their paths."""
+    return row | {"settings": row["settings"] | settings}
+
+
+def as_in_the_paper(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The rows of trainings as in the paper, but for the number of epochs."""
+    return [row | {"settings": {"algorithm.epochs": 40} if row["method"] in METHODS else {}} for row in rows]
+
+
+def loaded(
+    episodes: Iterable[dict[str, Any]] = (),
+    training: Iterable[dict[str, Any]] = (),
+    features: Iterable[dict[str, Any]] = (),
+    notes: list[str] | None = None,
+) -> dict[str, pd.DataFrame]:
+    """The tables of rows in words as `analysis.load` returns them."""
+    tables = {
+        name: results.typed(pd.DataFrame(rows), TABLES[name].columns)
+        for name, rows in tables_of(episodes, training, features).items()
+    }
+    return labelled(tables, [] if notes is None else notes)
+
+
+def tables_of(
+    episodes: Iterable[dict[str, Any]],
+    training: Iterable[dict[str, Any]] = (),
+    features: Iterable[dict[str, Any]] = (),
+) -> Tables:
+    """Rows in words as the tables of a results folder."""
+    parts = {"episodes": [*episodes], "training": [*training], "features": [*features]}
+    found = {name: identified(rows)[0] for name, rows in parts.items()}
+    return found | identified([row for rows in parts.values() for row in rows])[1]
 
 
 def typed_episodes(rows: Iterable[dict[str, Any]]) -> pd.DataFrame:
     """Rows as `analysis.load` returns them."""
-    episodes = results.typed(pd.DataFrame(identified(rows)), EPISODE_COLUMNS)
-    others = (results.typed(pd.DataFrame(), columns) for columns in (TRAINING_COLUMNS, FEATURE_COLUMNS))
-    return labelled(episodes, *others, [])[0]
+    return loaded(rows)["episodes"]
 
 
 def typed_training(rows: Iterable[dict[str, Any]]) -> pd.DataFrame:
     """Training rows as `analysis.load` returns them."""
-    none = [results.typed(pd.DataFrame(), columns) for columns in (EPISODE_COLUMNS, FEATURE_COLUMNS)]
-    return labelled(none[0], results.typed(pd.DataFrame(list(rows)), TRAINING_COLUMNS), none[1], [])[1]
+    return loaded(training=rows)["training"]
 
 
 def artificial_episodes(
@@ -165,7 +243,7 @@ def artificial_training(
     for method in methods:
         for seed in seeds:
             noise = np.random.default_rng([sum(method.encode()), seed])
-            identity = {k: v for k, v in episode_row(method, seed, 16, 0).items() if k in TRAINING_COLUMNS}
+            identity = {k: v for k, v in episode_row(method, seed, 16, 0).items() if k in WORDS[:3]}
             attention = method != "ppo"
             for epoch in range(1, epochs + 1):
                 progress = 1 - np.exp(-epoch / 12)
@@ -200,7 +278,9 @@ def artificial_features(
         for seed in seeds:
             for servers in scales[:1] if method == "ppo" else scales:
                 noise = np.random.default_rng([sum(method.encode()), seed, servers])
-                row = {k: v for k, v in episode_row(method, seed, servers, 0).items() if k in FEATURE_COLUMNS}
+                row = {
+                    k: v for k, v in episode_row(method, seed, servers, 0).items() if k in (*WORDS, *FEATURE_COLUMNS)
+                }
                 spread = 0.02 if method == "scale" else 0.5
                 drift = np.nan if method == "ppo" else 0.1 * np.log2(servers / 8) * noise.uniform(0.8, 1.2)
                 row |= {"feature_rows": 1500, "feature_dim": 256 if method == "ppo" else 16}
@@ -220,7 +300,7 @@ def write_folder(
 ) -> Path:
     """A results folder as a sweep leaves it."""
     results.open_folder(folder, sweep, {"name": sweep}, "0123456789ab")
-    dataset.append(folder, episodes=identified(episodes), training=training, features=identified(features))
+    dataset.append(folder, **tables_of(episodes, training, features))
     return folder
 
 

@@ -89,9 +89,9 @@ def _fleet(places: tuple[str, ...], row: tuple[tuple[str, Any], ...]) -> pd.Data
 
 def _playable(rows: pd.DataFrame, results: Results) -> pd.DataFrame:
     """The rows that can be replayed, of rules and of policies in this folder; shows a note on the others."""
-    here = {training.identity["trial_id"] for training in results.trainings if training.state == "finished"}
-    kept = rows[(rows["kind"] != "learned") | rows["trial_id"].isin(here)]
-    missing = rows.loc[~rows.index.isin(kept.index), "trial_id"].nunique()
+    here = {training.scheduler for training in results.trainings if training.state == "finished"}
+    kept = rows[(rows["kind"] != "learned") | rows["scheduler"].isin(here)]
+    missing = rows.loc[~rows.index.isin(kept.index), "scheduler"].nunique()
     if missing:
         st.caption(f"Episodes of {missing} trained policies cannot be played again: policies/ does not hold these.")
     return kept

@@ -82,11 +82,9 @@ def _header_and_filters(results: Results, options: Options) -> Filters:
     mask = one(st, "Mask", [setting[1] for setting in options.settings if setting[0] == scenario], "Mask")
     both = (scenario, mask)
     decision = one(st, "Decision", [setting[2] for setting in options.settings if setting[:2] == both], "Decision")
-    changes = [setting.changes for setting in options.settings if setting[:3] == (*both, decision)]
-    changed = one(st, "Changes", changes, "Changes", lambda words: words or "none") if any(changes) else ""
     st.subheader("Filters", anchor=False, help="Nothing chosen: all. Heuristics have neither seeds nor lambdas.")
     return Filters(
-        setting=Setting(scenario or "", mask or "", decision or "", changed or ""),
+        setting=Setting(scenario or "", mask or "", decision or ""),
         methods=several("Methods", options.methods),
         seeds=several("Training seeds", options.seeds),
         lambdas=several("Lambdas", options.lambdas, "λ₁ = {0[0]:g}, λ₂ = {0[1]:g}".format),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 from typing import Any
 
 import pandas as pd
@@ -47,7 +46,7 @@ def evaluations(results: Results, filters: Filters) -> None:
     if rows.empty:
         return
     table = _table4(rows, (results.stamp, filters))
-    primary = endpoint(filters.setting[0])
+    primary = endpoint(rows)
     hidden, too_many = left_out([(table, primary)])
     of = looks(rows, variants(rows[~rows["variant"].isin(hidden)]))
     for line in _verdict(rows, primary, (results.stamp, filters)):
@@ -118,7 +117,7 @@ def training(results: Results, filters: Filters) -> None:
     smoothing = one(right, "Mean over epochs", SMOOTHING, "smoothing")
     if metrics:
         show_chart(training_figures.training_curves(curves, metrics, smoothing, x), "training curves")
-        save_csv(curves[["variant", "trial_id", "train_seed", *dict.fromkeys(["epoch", x]), *metrics]], "curves")
+        save_csv(curves[["variant", "scheduler", "train_seed", *dict.fromkeys(["epoch", x]), *metrics]], "curves")
 
 
 def compare(results: Results, filters: Filters) -> None:
@@ -133,8 +132,8 @@ def compare(results: Results, filters: Filters) -> None:
     left, right = st.columns(2)
     first = one(left, "First", names, "first")
     second = one(right, "Second", [name for name in names if name != first], "second")
-    # The family of a verdict is that of the whole setting, whatever methods and scales are shown.
-    whole = replace(filters, methods=(), scales=())
+    # The family of a verdict, and the seeds and episodes in it, are those of the whole setting, whatever is shown.
+    whole = Filters(filters.setting)
     paired = _paired(selection.apply(results.episodes, whole), first, second, (results.stamp, whole))
     paired = paired[paired["test_servers"].isin(rows["test_servers"])]
     if paired.empty:

@@ -49,7 +49,7 @@ def training_curves(
     window = smoothing or max(1, int(training["epoch"].max()) // 50)
     few = len(names) <= MOST_THIN
     pivots = {
-        (name, metric): training[training["variant"] == name].pivot(index="epoch", columns="trial_id", values=metric)
+        (name, metric): training[training["variant"] == name].pivot(index="epoch", columns="scheduler", values=metric)
         for name in names
         for metric in dict.fromkeys([*shown, x])
         if metric in training
@@ -67,7 +67,7 @@ def training_curves(
             if smooth.shape[1] > 1 and few:
                 # One line for all seeds, with a gap after each: a line costs more than its points.
                 along = np.tile(np.r_[np.asarray(at, float), np.nan], smooth.shape[1])
-                values = np.concatenate([np.r_[smooth[trial_id].to_numpy(), np.nan] for trial_id in smooth])
+                values = np.concatenate([np.r_[smooth[one].to_numpy(), np.nan] for one in smooth])
                 marks.append(Marks(along, values, of[name], thin=True))
             median = smooth.median(axis=1)
             hover = [f"{name}, epoch {epoch}: {value:.3g}" for epoch, value in median.items()]
@@ -75,7 +75,7 @@ def training_curves(
         positive = metric == "srr_decorrelation" and bool((training[metric].dropna() > 0).all())
         # L_c grows with the square of the feature's width, which differs by method.
         panels.append(Panel(marks, x_label=label(x), y_label=label(metric), log_y=positive))
-    seeds = training.groupby("variant")["trial_id"].nunique()
+    seeds = training.groupby("variant")["scheduler"].nunique()
     lines = (" Thin: each seed; thick: the median." if few else " The median over seeds.") if seeds.max() > 1 else ""
     last = count_range(training.groupby("variant")["epoch"].max(), "epoch")
     running = f" Running mean over {window} epochs." if window > 1 else ""
@@ -127,12 +127,12 @@ def drift(features: pd.DataFrame) -> Chart:
         marks = []
         for name in names:
             rows = features[features["variant"] == name]
-            lines = rows.groupby(["test_servers", "trial_id"])[metric].mean().unstack("trial_id")
+            lines = rows.groupby(["test_servers", "scheduler"])[metric].mean().unstack("scheduler")
             if lines.shape[1] > 1:
-                marks += [Marks(lines.index, lines[trial_id], of[name], thin=True) for trial_id in lines]
+                marks += [Marks(lines.index, lines[one], of[name], thin=True) for one in lines]
             marks.append(Marks(lines.index, lines.mean(axis=1), of[name], name))
         panels.append(Panel(marks, x_label="servers N", y_label=label(metric), scales=scales, zero="y"))
-    seeds = features.groupby("variant")["trial_id"].nunique()
+    seeds = features.groupby("variant")["scheduler"].nunique()
     thin = f"Thin: each of {count_range(seeds, 'seed')}; thick: their mean." if seeds.max() > 1 else "1 seed each."
     thin = "Means over seeds." if len(scales) <= MOST_IN_ROWS else thin
     trained = ", ".join(str(n) for n in sorted(features["train_servers"].dropna().unique()))

@@ -6,9 +6,6 @@ import shlex
 
 import pandas as pd
 
-from rllib_scale.config import TrialConfig
-from rllib_scale.config.inert import inert_settings
-
 from ..labels import LOWER_IS_BETTER
 from ..load import Results
 from ..stats.intervals import MIN_SEEDS
@@ -68,7 +65,5 @@ def next_steps(results: Results, content: list[Section]) -> list[tuple[str, str]
 
 
 def missing(results: Results) -> list[str]:
-    """One sentence for everything that failed, is unfinished, could not act or could not be read."""
-    planned = results.manifest.get("plan") or {}
-    trials = [TrialConfig.model_validate(each["trial"]) for each in planned.get("trainings", ())]
-    return [*summary.training_state_lines(results), *inert_settings(trials), *results.notes]
+    """One sentence for everything that failed, is unfinished or could not be read."""
+    return [*summary.training_state_lines(results), *results.notes]

@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 import pandas as pd
 from matplotlib.figure import Figure
 
+from rllib_scale.results.columns import PAIR_KEY
+
 from ..labels import LOWER_IS_BETTER
 from ..rows import require_one_setting, variants
 from ..stats.families import endpoint
@@ -14,13 +16,14 @@ from ..tables.comparisons import default_pairs
 from ..tables.relative import BASE
 from ..tables.render import format_value
 
+KEY = [*PAIR_KEY]
+
 DrawGantt = Callable[[Sequence[pd.Series], Sequence[str]], Figure]
 """Replays the episodes of some rows and draws them one above the other, each under its title.
 
 `rllib_scale.evaluation.replay.Replay` is one: the simulator and the policies stay out of this package.
 """
 
-WORKLOAD = ["eval_seed", "episode"]
 MOST_TASKS = 400
 """With more arrived tasks in an episode the bars of a chart are too narrow."""
 
@@ -44,15 +47,15 @@ def typical_episode(episodes: pd.DataFrame, servers: int) -> list[pd.Series]:
     names = variants(rows)
     if not names:
         return []
-    metric = endpoint(str(rows["scenario"].iloc[0]))
+    metric = endpoint(rows)
     pair = _base_and_best(rows, metric) or next(iter(default_pairs(rows)), tuple(names[:2]))
     sides = _of_one_seed([rows[rows["variant"] == name] for name in pair])
-    shared = sides[0][WORKLOAD].drop_duplicates()
+    shared = sides[0][KEY].drop_duplicates()
     for side in sides[1:]:
-        shared = shared.merge(side[WORKLOAD])
+        shared = shared.merge(side[KEY])
     if shared.empty:
         return []
-    aligned = [shared.merge(side, validate="one_to_one").sort_values(WORKLOAD, ignore_index=True) for side in sides]
+    aligned = [shared.merge(side, validate="one_to_one").sort_values(KEY, ignore_index=True) for side in sides]
     values = [side[metric].astype(float).fillna(0) for side in aligned]
     compared = values[0] - values[1] if len(pair) > 1 else values[0]
     chosen = int((compared - compared.median()).abs().argmin())

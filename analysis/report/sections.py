@@ -29,7 +29,7 @@ from ..rows import (
     variants,
 )
 from ..shown import left_out
-from ..stats.families import endpoint
+from ..stats.families import TESTED, endpoint
 from ..stats.intervals import COVERAGE
 from ..tables import comparisons, decisions, family, features, league, methods, relative
 from . import summary
@@ -37,18 +37,19 @@ from .replays import DrawGantt, title_of, typical_episode
 
 HOW_TO_READ = (
     f"mean ± standard deviation over the episodes of a seed; [low, high] is the 95 % interval of the mean over "
-    f"training seeds: {COVERAGE}. In the mean response of all tasks that arrived, a task that is not done counts up to "
-    "the end of the episode; no scheduler can be below its bound. The response of completed tasks is lower for a "
+    f"training seeds: {COVERAGE}. All means at a number of servers are of the episodes that all methods have there: "
+    '"4, of 30" where one has more. In the mean response of all tasks that arrived, a task that is not done counts up '
+    "to the end of the episode; no scheduler can be below its bound. The response of completed tasks is lower for a "
     "policy that completes fewer: read it with the completed and unfinished tasks. JCT: job completion time, from the "
     "arrival of a workflow to its last completion, over completed workflows."
 )
 PAIRED_HOW = (
-    "first minus second on the episodes (and training seeds) that both have, averaged within a seed, then over seeds; "
-    "shared: one of them has others, too. [low, high] is Student's 95 % interval over seeds and episodes, p is Holm's "
-    "in the family of the question, in the primary endpoint or in the other outcomes (docs/statistics.md). The verdict "
-    "is lower or higher if p is below 0.05, and equal if no episode differs. It is about trainings like these: if one "
-    "training of five fails, 5 seeds show no failure in one case of three. P: probability that a seed of the first "
-    "does better than one of the second in the same episode."
+    "first minus second on the episodes (and training seeds) that both have, averaged within a seed, then over seeds: "
+    '"4, of 30" where one of them has more. [low, high] is Student\'s 95 % interval over seeds and episodes, p is '
+    "Holm's in the family of the question, in the primary endpoint or in the other outcomes (docs/statistics.md). The "
+    "verdict is lower or higher if p is below 0.05, and equal if no episode differs; it needs 3 episodes. It is about "
+    "trainings like these: if one training of five fails, 5 seeds show no failure in one case of three. P: probability "
+    "that a seed of the first does better than one of the second in the same episode."
 )
 TABLE4_TITLE = "Table 4: response against the number of servers, zero-shot"
 TABLE5_TITLE = "Table 5: the attention feature and its drift from the training scale"
@@ -117,7 +118,8 @@ class Section:
         setting: of its rows; empty if it covers several.
         scales: numbers of servers that methods were trained at.
         hidden: variants that pages leave out because there are too many; `note` says so.
-        asked: says which variants were not asked as the scenario says.
+        asked: says which variants were asked otherwise than most.
+        endpoint: the primary one.
         table4, paired, base: tables of its setting.
         best: lines on the best methods.
         items: tables and figures in their order on the page.
@@ -130,6 +132,7 @@ class Section:
     hidden: frozenset[str] = frozenset()
     note: str = ""
     asked: str | None = None
+    endpoint: str = TESTED[0]
     table4: pd.DataFrame = field(default_factory=pd.DataFrame)
     paired: pd.DataFrame = field(default_factory=pd.DataFrame)
     base: pd.DataFrame = field(default_factory=pd.DataFrame)
@@ -173,11 +176,6 @@ class Section:
     def main_kind(self, sweep: str) -> str:
         """The kind of table that a sweep is about: the one of its name, as of `table4`, else Table 3."""
         return sweep if any(named.name.startswith(f"{sweep}-") for named in self.tables) else "table3"
-
-    @property
-    def endpoint(self) -> str:
-        """Its primary one."""
-        return endpoint(self.setting[0])
 
     @property
     def where(self) -> str:
@@ -266,7 +264,7 @@ def _section(results: Results, setting: Setting, gantt: DrawGantt | None) -> Sec
     slug = _slug(setting)
     papers = " (the paper's setting)" if setting == PAPER_SETTING else ""
     section = Section(slug, setting.title + papers, setting)
-    section.asked = asked_note(rows)
+    section.asked, section.endpoint = asked_note(rows), endpoint(rows)
     section.scales, section.table4 = methods.training_scales(rows), methods.table4(rows)
     section.base = relative.against_base(rows)
     section.hide([(section.table4, section.endpoint)])
@@ -306,8 +304,9 @@ def _family(rows: pd.DataFrame, setting: Setting) -> Section:
 
 def _slug(setting: Setting) -> str:
     """Part of file names: short, and another one for each setting."""
-    changes = f"-{hashlib.sha256(setting.changes.encode()).hexdigest()[:8]}" if setting.changes else ""
-    return re.sub(r"[^a-z0-9.]+", "-", "-".join(setting[:3]).lower()) + changes
+    name, _, changes = setting.scenario.partition(" with ")
+    digest = f"-{hashlib.sha256(changes.encode()).hexdigest()[:8]}" if changes else ""
+    return re.sub(r"[^a-z0-9.]+", "-", "-".join((name, *setting[1:])).lower()) + digest
 
 
 def _how(section: Section, table: pd.DataFrame) -> str:

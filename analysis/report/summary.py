@@ -27,7 +27,7 @@ MOST_FAILURES = 20
 def training_lines(results: Results) -> list[str]:
     """Epochs and seeds of each learned method, beside the paper's 1000 epochs."""
     learned = results.episodes[results.episodes["kind"] == "learned"]
-    trials = learned.drop_duplicates("trial_id")
+    trials = learned.drop_duplicates("scheduler")
     of_variant = dict(list(trials.groupby("variant")))
     trained: dict[str, list[str]] = {}
     for name in variants(trials):
@@ -75,7 +75,9 @@ def best_lines(table: pd.DataFrame, servers: int, metric: str, base: pd.DataFram
     of_first = base[base["variant"] == first["variant"]]
     if f"{PREFIX}{metric}" in base and len(of_first):
         less, high, low = (-float(of_first[f"{PREFIX}{metric}{end}"].iloc[0]) for end in ("", "_low", "_high"))
-        said += f": {less:.1f} % less than {BASE} on the same {of_first['episodes'].iloc[0]} episodes"
+        said += (
+            f": {less:.1f} % less than {BASE} on the same {' '.join(cell_lines(of_first.iloc[0], 'episodes'))} episodes"
+        )
         said += "" if math.isnan(low) else f" (95 % interval: {low:.1f} to {high:.1f} %)"
     said += f"; its mean JCT is {format_value(float(first['jct_mean_s']))} s" if first["jct_mean_s"] > 0 else ""
     if first["seeds"] == 0 and len(learned):
@@ -129,8 +131,8 @@ def training_state_lines(results: Results) -> list[str]:
     lines = failed[:MOST_FAILURES]
     if len(failed) > MOST_FAILURES:
         lines.append(f"Training failed: {len(failed) - MOST_FAILURES} more.")
-    evaluated = set(results.episodes["trial_id"])  # a published folder may hold nothing else of a training
-    absent = [one for one in found if one.identity["trial_id"] not in evaluated]
+    evaluated = set(results.episodes["scheduler"])  # a published folder may hold nothing else of a training
+    absent = [one for one in found if one.scheduler not in evaluated]
     for state, said in (("running", "still running"), ("stopped", "stopped before its end"), ("waiting", "not begun")):
         names = [one.name for one in absent if one.state == state]
         if names:

@@ -1,4 +1,4 @@
-"""Families of verdicts that are corrected together, and the primary endpoint of a scenario.
+"""Families of verdicts that are corrected together, and the primary endpoint of a problem.
 
 A family is one question in one setting: all its pairs at all scales in the primary endpoint. The other outcomes of the
 question are a second family. Every page corrects by these families, whatever part of them it shows.
@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from ..labels import NOUNS
 from .intervals import holm
@@ -25,27 +27,23 @@ TESTED = tuple(NOUNS)
 """Outcomes with a verdict. Unfinished tasks mirror the completed ones."""
 
 
-def endpoint(scenario: str) -> str:
-    """The primary endpoint of a scenario (docs/statistics.md).
-
-    In the paper's scenario an episode ends while tasks wait: the endpoint is the number of completed tasks. Elsewhere
-    it is the mean response of all tasks that arrived.
-    """
-    return "completed" if scenario == "paper" else "response_censored_s"
+def endpoint(rows: pd.DataFrame) -> str:
+    """The primary endpoint of rows of one setting: their column `endpoint` (docs/statistics.md)."""
+    return str(rows["endpoint"].iloc[0]) if len(rows) else TESTED[0]
 
 
-def without_srr(method: str) -> str | None:
-    """The same network without SRR; None if the method has no SRR."""
-    if method == "scale":
-        return "crossattn"
-    return method.removesuffix("-srr") if method.endswith("-srr") else None
+def has_srr(one: Mapping[str, Any]) -> bool:
+    """Whether a training, by the columns of its rows, has SRR."""
+    return bool(one["lambda_decorrelation"] or one["lambda_kl"])
 
 
-def question(first: str, second: str, learned: Sequence[bool]) -> str:
-    """Which of the QUESTIONS a pair of methods answers; `learned` tells which of the two are."""
+def question(first: Mapping[str, Any], second: Mapping[str, Any]) -> str:
+    """Which of the QUESTIONS a pair answers, by the columns of their rows: SRR's if they are equal but for it."""
+    learned = [one["kind"] == "learned" for one in (first, second)]
     if not all(learned):
         return "rule" if any(learned) else "rules"
-    return "SRR" if second == without_srr(first) or first == without_srr(second) else "learned"
+    is_same = first["apart_from_srr"] == second["apart_from_srr"]
+    return "SRR" if is_same and has_srr(first) != has_srr(second) else "learned"
 
 
 def adjust(

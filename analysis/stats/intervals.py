@@ -2,7 +2,8 @@
 
 Evaluation episodes are the same workloads for every training seed, so that seeds and episodes are crossed factors: a
 score is a mean, plus an effect of its seed, plus one of its episode, plus a residual. The standard error of a mean
-contains both effects. With fewer than MIN_SEEDS units there is no interval.
+contains both effects. With fewer than MIN_SEEDS units or MIN_EPISODES episodes, or without any spread, there is no
+interval.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ COVERAGE = "Student's t, which covered 89 to 95 % in simulations: docs/statistic
 """Of the interval of a single method's mean; shown beside it."""
 MIN_SEEDS = 5
 """With fewer seeds there is no interval."""
+MIN_EPISODES = 3
+"""With fewer episodes nothing is known of how much they differ, and there is no test."""
 
 Unit = Literal["seeds", "episodes"]
 
@@ -65,15 +68,15 @@ def mean_interval(scores: Array) -> Interval:
 
 
 def _students(value: float, error: float, freedom: float) -> Interval:
-    half = float(special.stdtrit(freedom, (1 + CONFIDENCE) / 2)) * error if error > NO_SPREAD * abs(value) else 0.0
-    return Interval(value - half, value + half)
+    half = float(special.stdtrit(freedom, (1 + CONFIDENCE) / 2)) * error
+    return Interval(value - half, value + half) if error > NO_SPREAD * abs(value) else Interval()
 
 
 def mean_test(scores: Array, unit: Unit = "seeds") -> MeanTest:
     """Student's interval and test of the mean of `seed_means`, over seeds and episodes.
 
     Both take the standard error of crossed factors, with Satterthwaite's degrees of freedom: the interval excludes 0
-    exactly where p < 0.05.
+    exactly where p < 0.05. Scores that are all 0 have the interval [0, 0] and no p-value.
 
     For the error, a missing score is replaced by the mean plus the effects of its seed and its episode; the mean leaves
     it out.
@@ -89,8 +92,10 @@ def mean_test(scores: Array, unit: Unit = "seeds") -> MeanTest:
     mean = float(np.nanmean(kept, axis=1).mean())
     if kept.shape[0 if unit == "seeds" else 1] < MIN_SEEDS:
         return MeanTest(mean, Interval(), math.nan)
-    if _equal(kept):
-        return MeanTest(mean, Interval(mean, mean), 0.0 if mean else math.nan)  # of nothing but 0 there is no test
+    if not np.nanmax(np.abs(kept)):
+        return MeanTest(0.0, Interval(0.0, 0.0), math.nan)
+    if kept.shape[1] < MIN_EPISODES or _equal(kept):
+        return MeanTest(mean, Interval(), math.nan)
     centred = _filled(kept)
     centred = centred - centred.mean()
     # Sums of squares of centred scores: a large mean would cost digits.

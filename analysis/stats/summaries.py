@@ -1,8 +1,9 @@
 """Statistics of evaluation episodes. The unit is a training seed: episodes of one policy are not independent.
 
 A mean has Student's interval over seeds; a difference on identical episodes has one over seeds and episodes. Both need
-5 seeds. A rule is compared with a learned method over the seeds of the latter; two rules get a difference without an
-interval. No result depends on the order of the rows. `analysis.stats.intervals` computes the intervals.
+5 seeds and some spread, the second 3 episodes. A rule is compared with a learned method over the seeds of the latter;
+two rules get a difference without an interval. No result depends on the order of the rows. `analysis.stats.intervals`
+computes the intervals.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import numpy as np
 
 from ..labels import LOWER_IS_BETTER
 from . import intervals
-from .intervals import CONFIDENCE
+from .intervals import CONFIDENCE, MIN_EPISODES, MIN_SEEDS
 from .scores import Scores
 
 
@@ -44,11 +45,12 @@ class Difference:
     Attributes:
         mean: mean over seeds of the mean difference over a seed's episodes.
         low, high: interval of `mean`; NaN with too few seeds.
-        p: two-sided p-value of no difference; NaN without an interval.
+        p: two-sided p-value of no difference; NaN without an interval, or if no episode differs.
         p_adjusted: p, corrected for the other comparisons of its family.
         better: probability that a seed of the first does better than a seed of the second on the same episode; ties
             count half.
         seeds: training seeds with a pair; 0 for two rules.
+        episodes: with a pair.
     """
 
     mean: float
@@ -58,6 +60,7 @@ class Difference:
     p_adjusted: float
     better: float
     seeds: int
+    episodes: int
 
     @property
     def verdict(self) -> str:
@@ -66,7 +69,7 @@ class Difference:
         `equal` if no episode differs. The interval excludes 0 if p itself is < 0.05.
         """
         if math.isnan(self.low):
-            return no_interval(self.seeds)
+            return no_interval(self.seeds, self.episodes)
         if self.low == self.high == 0:
             return "equal"
         if not self.p_adjusted < 1 - CONFIDENCE:
@@ -79,13 +82,17 @@ class Difference:
         return all(math.isclose(one, two, rel_tol=1e-9) for one, two in pairs)
 
 
-def no_interval(seeds: int) -> str:
+def no_interval(seeds: int, episodes: int) -> str:
     """Stands in place of a verdict if there is no interval.
 
-    >>> no_interval(1), no_interval(0)
-    ('no interval (1 seed)', 'no interval (rules)')
+    >>> [no_interval(*of) for of in ((1, 9), (0, 9), (5, 2), (5, 9))]
+    ['no interval (1 seed)', 'no interval (rules)', 'no interval (2 episodes)', 'no interval (no spread)']
     """
-    return f"no interval ({f'{seeds} seed' + 's' * (seeds > 1) if seeds else 'rules'})"
+    few = "rules" if not seeds else "no spread"
+    for number, unit, least in ((episodes, "episode", MIN_EPISODES), (seeds, "seed", MIN_SEEDS)):
+        if 0 < number < least:
+            few = f"{number} {unit}{'s' * (number > 1)}"
+    return f"no interval ({few})"
 
 
 def summary(scores: Scores, metric: str) -> Summary:
@@ -125,5 +132,6 @@ def differences(first: Scores, second: Scores, metrics: Sequence[str]) -> dict[s
             p_adjusted=test.p,
             better=intervals.probability_greater(sign * sides[0], sign * sides[1]),
             seeds=int((~np.isnan(paired)).any(axis=1).sum()) if learned else 0,
+            episodes=int((~np.isnan(paired)).any(axis=0).sum()),
         )
     return found

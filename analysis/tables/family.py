@@ -1,4 +1,4 @@
-"""Every variant against a base rule over a family of problems, each of which counts once."""
+"""Every variant against a base rule over a family of problems, each of which counts once however often it is played."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def log_ratios(episodes: pd.DataFrame) -> tuple[str, dict[str, Logs]]:
     """The base, BASE or else the first rule, and every other variant beside it; "" and none without a rule.
 
     Args:
-        episodes: rows of one setting. Rows of one `eval_seed` are of one problem.
+        episodes: rows of one setting.
 
     Raises:
         UserError: the frame mixes settings.
@@ -51,7 +51,7 @@ def log_ratios(episodes: pd.DataFrame) -> tuple[str, dict[str, Logs]]:
     for name in (name for name in names if name != base):
         first = scores[name].shared_with(scores[base])
         second = scores[base].shared_with(first)
-        problems = [seed for seed, _ in first.episodes]
+        problems = [problem for problem, *_ in first.episodes]
         for metric in (RESPONSE, TAIL) if problems else ():
             with np.errstate(divide="ignore", invalid="ignore"):
                 log = np.log(first.values[metric] / second.values[metric])

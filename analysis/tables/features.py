@@ -42,7 +42,9 @@ def table5(features: pd.DataFrame) -> pd.DataFrame:
     """
     # A policy has one row where it has many episodes.
     by, metrics = ("test_servers", "variant"), (*STATISTICS, *DRIFTS)
-    table = summary_table(features.assign(episode=0), by, metrics, ("", "_low", "_high")).drop(columns="episodes")
+    table = summary_table(features.assign(episode=0), by, metrics, ("", "_low", "_high")).drop(
+        columns=["episodes", "episodes_note"]
+    )
     if is_papers_setting(features):
         methods = papers_methods(features)
         keys = [(methods.get(name, ""), servers) for servers, name in table[["test_servers", "variant"]].to_numpy()]

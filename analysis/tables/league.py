@@ -8,15 +8,19 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
+from rllib_scale.results.columns import PAIR_KEY
+
 from ..rows import SETTING, Setting, setting_label, settings, variants
 from ..stats.intervals import MIN_SEEDS
-from ..stats.scores import EPISODE
+from ..stats.scores import note
 from .relative import BASE, GAP, LOWER_BOUND
 
 METRIC = "response_censored_s"
 BOOTSTRAP_SEED, RESAMPLES = 20260606, 4_999
 MOST_RANKS = 20_000_000
 """Ranks that are in memory at once."""
+EPISODE = PAIR_KEY[1:]
+"""What the episodes of several problems share."""
 FEWEST = 3
 """The fewest problems of a league."""
 TITLE = "League: mean rank over all problems, and the worst case"
@@ -37,11 +41,13 @@ def league(episodes: pd.DataFrame) -> pd.DataFrame:
 
     Returns:
         variant, mean_rank with _low and _high (NaN with fewer than MIN_SEEDS episodes), worst_ratio, worst_in,
-        gap_closed_percent (NaN if a problem lacks the base or a bound), problems, episodes. No rows with fewer than
-        FEWEST problems or two variants.
+        gap_closed_percent (NaN if a problem lacks the base or a bound), problems, episodes, and episodes_note ("of 30"
+        if some have more). No rows with fewer than FEWEST problems or two variants.
     """
     ranks = ["mean_rank", "mean_rank_low", "mean_rank_high"]
-    empty = pd.DataFrame(columns=["variant", *ranks, "worst_ratio", "worst_in", GAP, "problems", "episodes"])
+    empty = pd.DataFrame(
+        columns=["variant", *ranks, "worst_ratio", "worst_in", GAP, "problems", "episodes", "episodes_note"]
+    )
     place = [*SETTING, "test_servers"]
     known = episodes[episodes[METRIC].notna()]
     names = known.astype(dict.fromkeys((*SETTING, "variant"), "category"))
@@ -86,5 +92,6 @@ def league(episodes: pd.DataFrame) -> pd.DataFrame:
         "worst_in": [labels[k] for k in ratio.argmax(axis=0)],
         GAP: closed,
     }
-    found = pd.DataFrame(rows).assign(problems=len(problems), episodes=len(kept))
+    most = int(table.groupby(place, observed=True).size().max())
+    found = pd.DataFrame(rows).assign(problems=len(problems), episodes=len(kept), episodes_note=note(len(kept), most))
     return found.sort_values(["mean_rank", "worst_ratio"], kind="stable", ignore_index=True)

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ..rows import asked_alike, protocols, require_one_setting, variants
+from ..rows import asked_alike, require_one_setting, variants, ways
 from ..stats import intervals
 from ..stats.intervals import MeanTest, Unit
-from ..stats.scores import scores_by
+from ..stats.scores import note, scores_by
 from .summary import interval_note, observability_by
 
 BASE = "fastest-idle"
@@ -43,8 +43,8 @@ def against_base(episodes: pd.DataFrame) -> pd.DataFrame:
         One row per (test_servers, variant) without the base: observability, seeds, seeds_note; `against_base_<metric>`
         in per cent for each of the METRICS that has values, with _low and _high; if any row has a lower bound,
         `gap_closed_percent` with _low and _high, the share of the distance from the base's mean response to the bound;
-        episodes that both have. No rows if the base was not evaluated. If it was asked in several ways, the partner is
-        chosen as by `asked_alike`.
+        episodes that both have, and episodes_note if the variant has more. No rows if the base was not evaluated. If it
+        was asked in several ways, the partner is chosen as by `asked_alike`.
 
     Raises:
         UserError: the frame mixes settings.
@@ -55,7 +55,7 @@ def against_base(episodes: pd.DataFrame) -> pd.DataFrame:
     by = ("test_servers", "variant")
     scores = dict(scores_by(episodes, by, [*measured, *[LOWER_BOUND] * len(bounded)]))
     bases = [str(name) for name in episodes.loc[episodes["method"] == BASE, "variant"].unique()]
-    asked = protocols(episodes)
+    asked = ways(episodes)
     observability = observability_by(episodes, by).to_dict()
     records: list[dict[str, Any]] = []
     for servers in sorted({servers for servers, _ in scores}):
@@ -64,7 +64,8 @@ def against_base(episodes: pd.DataFrame) -> pd.DataFrame:
             if name in bases or not here:
                 continue
             base = asked_alike(name, here, asked)[0]
-            first = scores[servers, name].shared_with(scores[servers, base])
+            whole = scores[servers, name]
+            first = whole.shared_with(scores[servers, base])
             second = scores[servers, base].shared_with(first)
             if not first.episodes:
                 continue
@@ -81,11 +82,12 @@ def against_base(episodes: pd.DataFrame) -> pd.DataFrame:
                 bound = second.values[LOWER_BOUND]
                 test = _gap_closed(gained, second.values["response_censored_s"] - bound, unit)
                 record |= _with_ends(GAP, test.mean, test.interval.low, test.interval.high)
-            records.append(record | {"episodes": len(first.episodes)})
+            count = len(first.episodes)
+            records.append(record | {"episodes": count, "episodes_note": note(count, len(whole.episodes))})
     shown = [*(f"{PREFIX}{metric}" for metric in measured), *bounded]
     named = [f"{column}{suffix}" for column in shown for suffix in ("", "_low", "_high")]
     lead = ["test_servers", "variant", "observability", "seeds", "seeds_note"]
-    return pd.DataFrame(records, columns=[*lead, *named, "episodes"])
+    return pd.DataFrame(records, columns=[*lead, *named, "episodes", "episodes_note"])
 
 
 def percent(column: str, logs: np.ndarray, unit: Unit) -> dict[str, float]:

@@ -50,7 +50,6 @@ TEXT_COLUMNS = (
     "scenario",
     "mask",
     "decision",
-    "changes",
     "worst_in",
     "drift",
 )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from rllib_scale import __version__
@@ -69,32 +69,34 @@ def settings_in(content: Mapping[str, Any], path: str = "") -> Settings:
     >>> settings_in({"srr": {"lambda_kl": 0.1}, "seed": 1})
     {'srr.lambda_kl': 0.1, 'seed': 1}
     """
-    return dict(_settings(_readable(content), path))
-
-
-def _settings(content: Mapping[str, Any], path: str) -> Iterator[tuple[str, Any]]:
-    for key, value in content.items():
-        below = f"{path}.{key}".lstrip(".")
-        if isinstance(value, Mapping) and value:
-            yield from _settings(value, below)
-        else:
-            yield below, value
-
-
-def _readable(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Sections with the tiers of their cluster by name."""
-    found = {key: _readable(value) if isinstance(value, Mapping) else value for key, value in content.items()}
-    if isinstance(tiers := found.get("tiers"), list) and all(isinstance(tier, Mapping) for tier in tiers):
-        ratio = [tier.get("ratio") or tier["count"] for tier in tiers]
-        common = math.gcd(*ratio)
-        found["servers"] = sum(tier["count"] for tier in tiers)
-        found["tier_names"] = [tier["name"] for tier in tiers]
-        found["tiers"] = {
-            str(tier["name"]): {key: value for key, value in tier.items() if key not in ("name", "count", "ratio")}
-            | {"share": count // common}
-            for tier, count in zip(tiers, ratio, strict=True)
-        }
+    found: Settings = {}
+    _fill(found, content, f"{path}." if path else "")
     return found
+
+
+def _fill(found: Settings, content: Mapping[str, Any], above: str) -> None:
+    """Add the settings of a section whose paths begin with `above`."""
+    tiers = content.get("tiers")
+    if isinstance(tiers, list) and tiers and isinstance(tiers[0], dict):
+        content = {**content, **_by_name(tiers)}
+    for key, value in content.items():
+        if isinstance(value, dict) and value:
+            _fill(found, value, f"{above}{key}.")
+        else:
+            found[above + key] = value
+
+
+def _by_name(tiers: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The tiers of a cluster by their names, with their shares, and the number of servers."""
+    ratio = [tier.get("ratio") or tier["count"] for tier in tiers]
+    common = math.gcd(*ratio)
+    named = {
+        str(tier["name"]): {key: value for key, value in tier.items() if key not in ("name", "count", "ratio")}
+        | {"share": count // common}
+        for tier, count in zip(tiers, ratio, strict=True)
+    }
+    servers = sum(tier["count"] for tier in tiers)
+    return {"servers": servers, "tier_names": [tier["name"] for tier in tiers], "tiers": named}
 
 
 def distinguishing(settings: Mapping[Any, Settings]) -> dict[Any, Settings]:
@@ -106,10 +108,9 @@ def distinguishing(settings: Mapping[Any, Settings]) -> dict[Any, Settings]:
     >>> distinguishing({"a": {"srr": None, "seed": 1}, "b": {"srr.lambda_kl": 0.1, "seed": 1, "clip": 0.2}})
     {'a': {'srr': None}, 'b': {'srr': '{...}'}}
     """
-    paths = dict.fromkeys(path for own in settings.values() for path in own)
-    opened = {".".join(parts[:end]) for parts in (p.split(".") for p in paths) for end in range(1, len(parts))} & {
-        *paths
-    }
+    paths = dict.fromkeys(path for own in {tuple(own): None for own in settings.values()} for path in own)
+    split = [path.split(".") for path in paths]
+    opened = {".".join(parts[:end]) for parts in split for end in range(1, len(parts))} & {*paths}
     if opened:
         settings = {name: _with_sections(own, opened) for name, own in settings.items()}
     first: Settings = {}
@@ -127,18 +128,6 @@ def _with_sections(settings: Settings, opened: Iterable[str]) -> Settings:
     """Settings with SECTION at each of some paths below which they have any."""
     sections = (path for path in opened if path not in settings and any(p.startswith(f"{path}.") for p in settings))
     return settings | dict.fromkeys(sections, SECTION)
-
-
-def difference(these: Mapping[str, Any], others: Mapping[str, Any]) -> Settings:
-    """The settings of the first that differ from the second's, with the first's values.
-
-    Settings that the second lacks are included, those that only the second has are not: they belong to another
-    algorithm or network, which the first names by settings of its own.
-
-    >>> difference({"epochs": 2, "seed": 1}, {"epochs": 3, "seed": 1, "clip": 0.2})
-    {'epochs': 2}
-    """
-    return {path: value for path, value in these.items() if path not in others or others[path] != value}
 
 
 def in_words(settings: Mapping[str, Any]) -> str:

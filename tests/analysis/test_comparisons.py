@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
+from rllib_scale_analysis.shown import MOST_SHOWN
 from rllib_scale_analysis.stats.families import TESTED
 from rllib_scale_analysis.stats.intervals import holm
 from rllib_scale_analysis.stats.scores import scores_by
@@ -14,7 +15,8 @@ from rllib_scale_analysis.tables.comparisons import default_pairs, paired_table
 from artificial_results import artificial_episodes, episode_row, typed_episodes
 from rllib_scale.errors import UserError
 
-PAIR = [("scale", "crossattn")]
+LEARNED = ("scale", "crossattn")
+PAIR = [LEARNED]
 
 
 @pytest.fixture(scope="module")
@@ -29,20 +31,20 @@ def table(episodes: pd.DataFrame) -> pd.DataFrame:
 
 def test_paired_table_of_literal_rows() -> None:
     rows = [
-        episode_row(method, seed, 16, episode, completed=c, unfinished=20 - c, response_mean_s=r)
+        episode_row(method, seed, 16, episode, completed=c + own, unfinished=20 - c - own, response_mean_s=r + own / 10)
         for method, c, r in (("scale", 8, 4.0), ("crossattn", 10, 5.0))
-        for seed in range(5)
-        for episode in range(2)
+        for seed, own in enumerate((-1, 0, 1, 0, 0) if method == "scale" else (0,) * 5)
+        for episode in range(3)
     ]
-    table = paired_table(typed_episodes(rows))
-    row = table.iloc[0]
+    row = paired_table(typed_episodes(rows)).iloc[0]
     assert (row["first"], row["second"], row["test_servers"]) == ("scale", "crossattn", 16)
-    assert (row["completed"], row["unfinished"], row["response_mean_s"]) == (-2.0, 2.0, -1.0)
-    assert (row["completed_low"], row["completed_high"]) == (-2.0, -2.0)
+    assert (row["completed"], row["unfinished"]) == (-2.0, 2.0)
+    assert row["response_mean_s"] == pytest.approx(-1.0)
+    assert row["completed_low"] < -2 < row["completed_high"] < 0
     assert (row["completed_verdict"], row["response_mean_s_verdict"]) == ("lower", "lower")
     assert row["response_censored_s_verdict"] == "equal"
     assert (row["completed_better"], row["response_mean_s_better"], row["response_censored_s_better"]) == (0, 1, 0.5)
-    assert (row["seeds"], row["seeds_note"], row["episodes"]) == (5, None, 2)
+    assert (row["seeds"], row["seeds_note"], row["episodes"], row["episodes_note"]) == (5, None, 3, None)
 
 
 def test_pairs_are_compared_where_both_were_evaluated(table: pd.DataFrame) -> None:
@@ -61,10 +63,29 @@ def test_default_pairs_are_learned_methods_against_the_baselines_once_question_b
         ("ppo", "crossattn"),
         ("scale", "ppo"),
     ]
-    encoders = episodes[episodes["method"].isin(["scale", "crossattn"])].copy()
-    for column in ("method", "variant"):
-        encoders[column] = encoders[column].replace({"scale": "deepsets-srr", "crossattn": "deepsets"})
+    encoders = typed_episodes(episode_row(name, 1, 16, 0) for name in ("deepsets", "deepsets-srr"))
     assert default_pairs(encoders) == [("deepsets-srr", "deepsets")]
+
+
+def test_whether_srr_helps_is_asked_of_trainings_that_differ_in_nothing_else_however_many_there_are() -> None:
+    """A pair that differed in gamma, too, answered it; of more than 12 variants half were compared with nothing."""
+    for count in (2, MOST_SHOWN):
+        gammas = [0.5 + 0.01 * k for k in range(count)]
+        rows = [
+            episode_row(name, 1, 16, 0, settings={"algorithm.gamma": gamma}) for gamma in gammas for name in LEARNED
+        ]
+        table = paired_table(typed_episodes([*rows, episode_row("fastest-idle", None, 16, 0)]))
+        asked = table[table["question"] == "SRR"]
+        own = [asked[side].str.partition(" ")[2].tolist() for side in ("first", "second")]
+        assert own[0] == own[1]
+        assert len(asked) == count
+        learned = table[table["question"] != "rule"]
+        assert len({*learned["first"], *learned["second"]}) == 2 * count
+        assert (table["question"] == "rule").sum() == 2 * count
+    fewer = [episode_row("scale", 1, 16, 0, settings={"algorithm.gamma": 0.1, "srr.lambda_kl": k}) for k in range(20)]
+    others = [episode_row("crossattn", 1, 16, 0, settings={"algorithm.gamma": gamma}) for gamma in (0.1, 0.2)]
+    table = paired_table(typed_episodes([*fewer, *others]))
+    assert (table["question"] == "SRR").sum() == 20, "each has a partner where none has its weights"
 
 
 def p_of(episodes: pd.DataFrame, row: pd.Series, metric: str) -> float:
@@ -120,13 +141,13 @@ def test_paired_table_names_an_unknown_variant(episodes: pd.DataFrame) -> None:
 def test_seeds_and_episodes_of_one_method_alone_are_left_out_and_noted(episodes: pd.DataFrame) -> None:
     both = episodes[episodes["method"].isin(["scale", "crossattn"]) & (episodes["test_servers"] == 16)]
     expected = paired_table(both, PAIR)
-    more = typed_episodes(artificial_episodes(seeds=range(42, 50), scales=(16,), methods=("scale",)))
-    table = paired_table(pd.concat([more, both[both["method"] == "crossattn"]]), PAIR)
-    assert (table["seeds"].iloc[0], table["seeds_note"].iloc[0]) == (5, "shared")
+    more = artificial_episodes(seeds=range(42, 50), scales=(16,), methods=("scale",))
+    table = paired_table(typed_episodes([*more, *artificial_episodes(scales=(16,), methods=("crossattn",))]), PAIR)
+    assert (table["seeds"].iloc[0], table["seeds_note"].iloc[0]) == (5, "of 8")
     pd.testing.assert_frame_equal(table.drop(columns="seeds_note"), expected.drop(columns="seeds_note"))
     fewer = both[(both["method"] != "scale") | (both["episode"] < 4)]
     table = paired_table(fewer, PAIR)
-    assert (table["episodes"].iloc[0], table["seeds_note"].iloc[0]) == (4, "shared")
+    assert (table["episodes"].iloc[0], table["episodes_note"].iloc[0]) == (4, "of 6")
     assert table["completed"].iloc[0] == paired_table(both[both["episode"] < 4], PAIR)["completed"].iloc[0]
     apart = both[(both["method"] == "scale") == (both["train_seed"] > 44)]
     assert paired_table(apart, PAIR).empty, "without a common seed nothing is compared"

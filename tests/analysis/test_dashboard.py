@@ -24,15 +24,16 @@ from artificial_results import (
     HEURISTICS,
     artificial_episodes,
     artificial_training,
+    changed,
     episode_row,
-    identified,
     part_of,
     publish,
+    tables_of,
     write_folder,
 )
 from played_results import play_folder
 from rllib_scale.config import ClusterConfig
-from rllib_scale.config.plan import SweepConfig
+from rllib_scale.config.plan import SweepConfig, training_row
 from rllib_scale.envs.gantt import Chart
 from rllib_scale.evaluation.inspection import DECISION, STARTED, WAITS, inspect_episode
 from rllib_scale.evaluation.replay import Replay
@@ -52,16 +53,17 @@ def test_only_new_parts_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     original = dataset.read_parts
 
     def noted(home: Location, table: str, found: Any) -> Any:
-        seen.append((table, len(found)))
+        if table in ("episodes", "training"):
+            seen.append((table, len(found)))
         return original(home, table, found)
 
     monkeypatch.setattr(dataset, "read_parts", noted)
     first = reader.read()
     assert reader.read() is first
     assert sorted(seen) == [("episodes", 1), ("training", 1)]
-    dataset.append(folder, episodes=identified(artificial_episodes((42,), (32,), ("scale",))))
+    dataset.append(folder, **tables_of(artificial_episodes((42,), (32,), ("scale",))))
     again = [row | {"completed": 100} for row in artificial_episodes((42,), (16,), ("scale",))]
-    dataset.append(folder, episodes=identified(again))
+    dataset.append(folder, **tables_of(again))
     second = reader.read()
     assert seen[2:] == [("episodes", 2)]
     assert (len(first.episodes), len(second.episodes)) == (12, 18)
@@ -91,7 +93,7 @@ def test_what_cannot_be_read_is_a_note(tmp_path: Path) -> None:
     rows = artificial_episodes(seeds=(42,), scales=(16,), methods=("scale", "ppo"))
     folder = write_folder(tmp_path, rows[:6], artificial_training(seeds=(42,), methods=("scale",)))
     first = part_of(folder)
-    dataset.append(folder, episodes=identified(rows[6:]))
+    dataset.append(folder, **tables_of(rows[6:]))
     (second,) = set((folder / "episodes").iterdir()) - {first}
     home = Location(str(folder))
     for path, left in ((folder / "manifest.json", (12, 40)), (part_of(folder, "training"), (12, 0)), (second, (6, 0))):
@@ -99,7 +101,7 @@ def test_what_cannot_be_read_is_a_note(tmp_path: Path) -> None:
         snapshot = Reader(home).read()
         assert (len(snapshot.episodes), len(snapshot.training)) == left
         assert any(f"{path}: not a readable" in note for note in snapshot.notes)
-    dataset.append(folder, episodes=identified(rows[6:]))
+    dataset.append(folder, **tables_of(rows[6:]))
     assert len(Reader(home).read().episodes) == 12
     for path in (folder / "manifest.json", part_of(folder, "training"), second):
         path.unlink()
@@ -162,6 +164,36 @@ def test_seeds_filter_policies_and_leave_heuristics(snapshot: Results) -> None:
     assert set(curves["train_seed"]) == {42}
 
 
+def test_no_filter_changes_a_verdict(tmp_path: Path) -> None:
+    """A filter of lambdas left one pair of several: its p-value was not corrected for the others any more."""
+    weights = (0.001, 0.1, 1.0)
+    rows = artificial_episodes(scales=(16,), methods=("crossattn",))
+    for number, weight in enumerate(weights):
+        grid = artificial_episodes(scales=(16,), methods=("scale",))
+        rows += [changed(row, {"srr.lambda_kl": weight}) | {"completed": row["completed"] + number} for row in grid]
+    found = load(write_folder(tmp_path, rows, []))
+    seen = []
+
+    def page(folder: str, name: str, filters: dict[str, Any]) -> None:
+        from rllib_scale_analysis.dashboard import views
+        from rllib_scale_analysis.dashboard.selection import Filters
+        from rllib_scale_analysis.load import load
+        from rllib_scale_analysis.rows import PAPER_SETTING
+
+        views.compare(load(folder), Filters(PAPER_SETTING, **filters))
+
+    apps = pytest.importorskip("streamlit.testing.v1")
+    for filters in ({}, {"lambdas": ((0.01, 0.1), (0.0, 0.0))}, {"seeds": (42, 43, 44, 45)}):
+        shown = apps.AppTest.from_function(page, args=(str(tmp_path), "", filters)).run(timeout=60)
+        assert not shown.exception
+        shown.selectbox(key="first").set_value("scale (λ2=0.1)").run(timeout=60)
+        shown.selectbox(key="second").set_value("crossattn").run(timeout=60)
+        seen.append([block.proto.body for block in shown.get("html")])
+    assert seen[0] == seen[1] == seen[2]
+    assert "p 0." in str(seen[0])
+    assert len(found.episodes["variant"].unique()) == 1 + len(weights)
+
+
 # ---------------------------------------------------------------------- runs and figures
 
 
@@ -171,9 +203,13 @@ def test_runs_are_all_that_was_trained_or_evaluated_each_once(tmp_path: Path) ->
     )
     plan = make_plan(sweep, "artificial")
     trials = plan.trials
-    rows = [episode_row("scale", 0, 16, k) | trial.identity | {"epochs": 7} for trial in trials[:2] for k in range(4)]
-    rows += artificial_episodes(seeds=(), scales=(16, 32), methods=("fastest-idle",), episodes=3)
-    folder = write_folder(tmp_path, rows, [])
+    rules = artificial_episodes(seeds=(), scales=(16, 32), methods=("fastest-idle",), episodes=3)
+    folder = write_folder(tmp_path, rules, [])
+    tables = tables_of(episode_row("scale", 0, 16, k) for k in range(4))
+    for trial in trials[:2]:
+        tables["schedulers"] = [training_row(trial.scheduler, trial.config)]
+        tables["episodes"] = [row | {"scheduler": trial.scheduler} for row in tables["episodes"]]
+        dataset.append(folder, **tables)
     results.open_folder(folder, "artificial", sweep.model_dump(mode="json"), "0", plan.to_json())
     publish(folder, trials[0])
     (folder / "trials" / "run-001" / trials[2].config.name).mkdir(parents=True)
@@ -181,7 +217,7 @@ def test_runs_are_all_that_was_trained_or_evaluated_each_once(tmp_path: Path) ->
     table = runs(snapshot).set_index("run")
     assert table["state"].value_counts().to_dict() == {"finished": 2, "running": 1, "waiting": 3, "rule": 1}
     assert table.loc[trials[0].config.name, ["state", "rows"]].to_list() == ["finished", 4]
-    assert table.loc[trials[1].config.name, ["state", "rows", "epoch"]].to_list() == ["finished", 4, 7]
+    assert table.loc[trials[1].config.name, ["state", "rows", "epoch"]].to_list() == ["finished", 4, 1000]
     assert table.loc["fastest-idle", ["kind", "state", "rows"]].to_list() == ["heuristic", "rule", 6]
     assert not [line for line in training_state_lines(load(folder)) if trials[1].config.name in line]
 

@@ -16,20 +16,19 @@ from rllib_scale_analysis.report.sections import sections
 from rllib_scale_analysis.rows import Setting
 from rllib_scale_analysis.tables.family import WORSE, WORST, by_problem, family_table, log_ratios
 
-from artificial_results import episode_row, typed_episodes
+from artificial_results import episode_row, loaded, typed_episodes
 from figure_checks import named
-from rllib_scale.results.columns import FEATURE_COLUMNS
-from rllib_scale.results.tables import typed
 
 RESPONSE, TAIL = "against_base_response_censored_s", "against_base_jct_p95_s"
 
 
 def rows(method: str, responses: Any, seed: int | None = None, **more: Any) -> list[dict[str, Any]]:
     """Rows of problems of other sizes and seeds, whose responses (P, E) are given."""
-    at = {"scenario": "any", "mask": "feasible"} | more
+    at = {"scenario": "any", "family": "basic", "mask": "feasible"} | more
     return [
         episode_row(
-            method, seed, 6 + p, e, eval_seed=10**15 + p, response_censored_s=value, jct_p95_s=2 * value**2, **at
+            *(method, seed, 6 + p, e),
+            **{"eval_seed": 10**15 + p, "number": p, "response_censored_s": value, "jct_p95_s": 2 * value**2} | at,
         )
         for p, of_problem in enumerate(responses)
         for e, value in enumerate(of_problem)
@@ -52,6 +51,16 @@ def test_every_problem_counts_once() -> None:
     assert row[WORSE] == pytest.approx(100 / 3), "a tenth of a per cent is no worse"
     assert (row["problems"], row["seeds_note"]) == (3, "fixed")
     assert math.isnan(row[f"{RESPONSE}_low"]), "three problems carry no interval"
+
+
+def test_a_second_evaluation_seed_makes_no_second_problem() -> None:
+    """It doubled the number of independent problems, and the intervals became narrower by a third."""
+    base, other = [[1.0, 2.0], [10.0, 9.0], [100.0, 90.0]], [[0.5, 2.0], [5.0, 8.0], [100.0, 80.0]]
+    once = table_of(rows("fastest-idle", base), rows("large-only", other))
+    named = (("fastest-idle", base), ("large-only", other))
+    twice = table_of(*(rows(name, values, **more) for name, values in named for more in ({}, {"eval_seed": 7})))
+    pd.testing.assert_frame_equal(twice, once)
+    assert twice.loc["large-only", "problems"] == 3
 
 
 def test_an_interval_is_over_problems_and_over_seeds() -> None:
@@ -88,9 +97,8 @@ def test_a_report_shows_families_apart_from_scales(tmp_path: Any) -> None:
         for e in range(3)
     ]
     of_family = [*rows("fastest-idle", [[1.0]] * 6), *rows("large-only", [[2.0 + p] for p in range(6)])]
-    episodes = typed_episodes([*plain, *of_family])
-    features = typed(pd.DataFrame(), FEATURE_COLUMNS).assign(variant="")
-    results = Results(tmp_path, episodes, pd.DataFrame(), features, {})
+    frames = loaded([*plain, *of_family])
+    results = Results(tmp_path, **frames, manifest={})
     found = list(sections(results))
     assert [section.setting[0] for section in found] == ["steady-0.7", ""]
     assert [item.name.split("-any")[0] for item in found[1].items] == ["family", "over-problems"]
@@ -98,7 +106,7 @@ def test_a_report_shows_families_apart_from_scales(tmp_path: Any) -> None:
     assert best.startswith("Over 6 problems of any the best beside fastest-idle is large-only, ")
     assert best.endswith("differs by 314.07 [154.05, 574.88] %.")
     assert not any("any" in str(named.table.to_csv()) for named in found[0].tables)
-    offered = options(episodes, episodes.iloc[:0])
+    offered = options(frames["episodes"], frames["training"])
     assert offered.settings == (Setting("steady-0.7", "none", "argmax"),)
     assert offered.scales == (16, 32)
 

@@ -14,7 +14,15 @@ from rllib_scale_analysis.figures.training import drift
 from rllib_scale_analysis.report.write import write_report
 from rllib_scale_analysis.tables import features, render
 
-from artificial_results import SCALES, SEEDS, artificial_episodes, artificial_features, as_in_the_paper, write_folder
+from artificial_results import (
+    SCALES,
+    SEEDS,
+    artificial_episodes,
+    artificial_features,
+    as_in_the_paper,
+    changed,
+    write_folder,
+)
 from figure_checks import drawn_whole, named
 from rllib_scale.errors import UserError
 
@@ -34,9 +42,7 @@ def rows(folder: Path) -> pd.DataFrame:
 
 
 def test_a_cell_is_named_as_in_the_episodes(tmp_path: Path) -> None:
-    grid = [
-        r | {"lambda_kl": 0.1, "trial_id": r["trial_id"] + "-grid"} for r in artificial_episodes(methods=("scale",))
-    ]
+    grid = [changed(r, {"srr.lambda_kl": 0.1}) for r in artificial_episodes(methods=("scale",))]
     episodes = artificial_episodes(methods=("scale",)) + grid
     some = artificial_features(methods=("scale",), scales=(16,))  # of the plain trials alone
     assert set(load(write_folder(tmp_path / "r", episodes, [], some)).features["variant"]) == {"scale (λ2=0.001)"}
@@ -50,7 +56,8 @@ def test_table5_holds_means_over_seeds_with_intervals_beside_the_papers_numbers(
     ]
     record = table[(table["variant"] == "crossattn") & (table["test_servers"] == 48)].iloc[0]
     own = rows[(rows["variant"] == "crossattn") & (rows["test_servers"] == 48)]
-    for metric in ("feature_covariance", "feature_kl", "drift_wasserstein", "drift_mmd2"):
+    assert record["feature_kl"] == pytest.approx(own["feature_kl"].mean())
+    for metric in ("feature_covariance", "drift_wasserstein", "drift_mmd2"):
         assert record[metric] == pytest.approx(own[metric].mean())
         assert record[f"{metric}_low"] <= record[metric] <= record[f"{metric}_high"]
     assert record["drift_mmd2_low"] < own["drift_mmd2"].median() < record["drift_mmd2_high"]
@@ -68,7 +75,7 @@ def test_table5_holds_means_over_seeds_with_intervals_beside_the_papers_numbers(
 def test_the_papers_numbers_stand_beside_its_own_setting_and_lambdas_alone(rows: pd.DataFrame) -> None:
     masked = features.table5(rows.assign(mask="feasible"))
     assert not [column for column in masked if column.startswith("paper_")]
-    other = features.table5(rows.assign(trial_id="other"))
+    other = features.table5(rows.assign(of_paper=False))
     assert other["paper_feature_covariance"].isna().all()
 
 

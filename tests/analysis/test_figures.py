@@ -23,6 +23,7 @@ from artificial_results import (
     SEEDS,
     artificial_episodes,
     as_in_the_paper,
+    changed,
     episode_row,
     typed_episodes,
 )
@@ -55,16 +56,13 @@ def many_methods() -> Rows:
     rows = artificial_episodes(seeds=SEEDS[:2], episodes=2)
     for weight in (0.1, 1.0):
         grid = artificial_episodes(seeds=SEEDS[:2], methods=("scale",), episodes=2)
-        rows += [r | {"lambda_decorrelation": weight, "trial_id": f"{r['trial_id']}-{weight}"} for r in grid]
+        rows += [changed(r, {"srr.lambda_decorrelation": weight}) for r in grid]
     nothing = artificial_episodes(methods=("ppo",), episodes=2)
-    return rows + [
-        r | {"method": "dqn", "trial_id": "dqn" + r["trial_id"], "completed": 0, "response_mean_s": math.nan}
-        for r in nothing
-    ]
+    return rows + [r | {"method": "dqn", "completed": 0, "response_mean_s": math.nan} for r in nothing]
 
 
 CASES: dict[str, Rows] = {
-    "sweep": as_in_the_paper(artificial_episodes(episodes=2)),
+    "sweep": as_in_the_paper(artificial_episodes(episodes=3)),
     "twelve": many_methods(),
     "one row": [episode_row("scale", 1, 16, 0, response_mean_s=4.0, completed=8)],
     "no value": [episode_row("scale", 1, 16, 0, decisions=None, response_mean_s=math.nan, utilisation_large=math.nan)],
@@ -189,7 +187,7 @@ def test_lines_hold_the_numbers_of_table4_and_rules_have_no_error_bar() -> None:
                 assert marks.low is None
             else:
                 np.testing.assert_allclose(marks.low, (rows[f"{metric}_low"] / per).to_numpy(float))
-    assert "5 seeds of 2 episodes" in chart.caption
+    assert "5 seeds of 3 episodes" in chart.caption
     assert "Bars: 95 % interval over seeds" in chart.caption
 
 
@@ -202,7 +200,7 @@ def test_an_outcome_that_is_the_same_for_all_has_no_panel() -> None:
     rows = typed_episodes(r | {"completed": 9, "unfinished": 0} for r in CASES["sweep"])
     labels = [one.x_label.replace("\n", " ").partition(" (lower")[0] for one in chart_of("methods", rows).panels]
     assert labels == ["response of completed tasks (s)", "mean response of all tasks that arrived (s)"]
-    same = typed_episodes(r | {"response_censored_s": r["response_mean_s"]} for r in rows.to_dict("records"))
+    same = rows.assign(response_censored_s=rows["response_mean_s"])
     assert len(chart_of("methods", same).panels) == 1, "nothing is drawn twice"
     assert not chart_of("methods", artificial_episodes(methods=("scale",), episodes=2)).panels, "nothing to compare"
 

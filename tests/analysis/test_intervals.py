@@ -9,7 +9,7 @@ import pytest
 from rllib_scale_analysis.stats.intervals import Interval, holm, mean_interval, mean_test, probability_greater
 from scipy import stats as scipy_stats
 
-from benchmarks.verdicts import EFFECTS, excludes, heavy_tails, seeds_err, simulate, with_failures
+from benchmarks.verdicts import EFFECTS, EPISODES, excludes, heavy_tails, seeds_err, simulate, with_failures
 
 DRAWS = 400
 LAW = scipy_stats.binom(DRAWS, 0.05)
@@ -17,11 +17,16 @@ FEWEST, MOST = LAW.ppf(1e-4), LAW.isf(1e-4)
 """False wins of 400 tests at 5 % that chance explains."""
 
 
+@pytest.mark.parametrize("episodes", [3, 5, pytest.param(10, marks=pytest.mark.slow), 30])
 @pytest.mark.parametrize("effects", EFFECTS)
-def test_a_null_gives_about_five_per_cent_false_wins_and_a_shift_is_found(effects: str) -> None:
+def test_a_null_gives_about_five_per_cent_false_wins_and_a_shift_is_found(effects: str, episodes: int) -> None:
     rng = np.random.default_rng(1)
-    scores = [simulate(rng, effects, 8)[0] for _ in range(DRAWS)]
-    assert FEWEST <= sum(mean_test(one).p < 0.05 for one in scores) <= MOST
+    for seeds in (5, 8):
+        scores = [simulate(rng, effects, seeds, episodes=episodes)[0] for _ in range(DRAWS)]
+        false = sum(mean_test(one).p < 0.05 for one in scores)
+        assert (FEWEST if episodes == EPISODES else 0) <= false <= MOST
+    if episodes < EPISODES:
+        return
     shifted = [mean_test(one - 4.0) for one in scores[:50]]
     assert all(test.interval.high < 0 and test.p < 0.05 for test in shifted)
     assert sum(test.interval.low <= -4.0 <= test.interval.high for test in shifted) >= 40
@@ -39,12 +44,13 @@ def test_no_seed_shows_the_failure_of_one_training_of_five_and_no_rule_its_tail(
     assert np.mean([excludes(interval, 0.0) for interval in tails]) > 0.1
 
 
-def test_one_episode_a_seed_is_students_test_of_the_seeds() -> None:
+def test_episodes_that_do_not_differ_leave_students_test_of_the_seeds_and_fewer_than_three_no_test() -> None:
     values = np.array([[0.3], [1.2], [-0.4], [2.0], [0.9], [1.1]])
     expected = scipy_stats.ttest_1samp(values[:, 0], 0)
-    test = mean_test(values)
+    test = mean_test(values.repeat(3, axis=1))
     assert (test.mean, test.p) == pytest.approx((values.mean(), expected.pvalue))
     assert (test.interval.low, test.interval.high) == pytest.approx(expected.confidence_interval())
+    assert all(math.isnan(mean_test(values.repeat(count, axis=1)).p) for count in (1, 2))
 
 
 def test_rows_without_seeds_are_tested_over_their_episodes() -> None:
@@ -87,11 +93,13 @@ def test_four_seeds_and_no_value_claim_nothing() -> None:
     assert math.isnan(mean_interval(np.ones((4, 3))).low)
 
 
-def test_no_spread_is_a_point() -> None:
+def test_without_spread_nothing_is_claimed_but_that_all_is_equal() -> None:
+    """Trainings that cannot differ had p = 0 however few their episodes."""
     for value in (2.5, 0.0):
         test = mean_test(np.full((5, 3), value))
-        assert test.interval == mean_interval(np.full((5, 3), value)) == Interval(value, value)
-        assert math.isnan(test.p) if value == 0 else test.p == 0.0
+        assert (test.mean, math.isnan(test.p)) == (value, True)
+        assert math.isnan(mean_interval(np.full((5, 3), value)).low)
+        assert test.interval == Interval(0.0, 0.0) if value == 0 else math.isnan(test.interval.low)
 
 
 def test_noise_that_cancels_in_every_seed_claims_nothing() -> None:

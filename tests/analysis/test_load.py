@@ -10,7 +10,6 @@ import pandas as pd
 import pytest
 from rllib_scale_analysis import load
 from rllib_scale_analysis.rows import Setting, require_one_setting, select, settings, variants
-from rllib_scale_analysis.variants import labelled
 
 from artificial_results import (
     SEEDS,
@@ -18,13 +17,12 @@ from artificial_results import (
     artificial_features,
     artificial_training,
     episode_row,
-    identified,
     part_of,
+    tables_of,
     typed_episodes,
     write_folder,
 )
 from rllib_scale.errors import UserError
-from rllib_scale.results import tables as results
 from rllib_scale.results.columns import EPISODE_COLUMNS, FEATURE_COLUMNS, TRAINING_COLUMNS
 from rllib_scale.results.dataset import append
 
@@ -59,7 +57,7 @@ def test_of_rows_written_twice_the_last_counts(tmp_path: Path) -> None:
         [*episodes, episode_row("scale", 1, 16, 1, completed=50)],
         [*training, training[1] | {"completed": 7.0}],
     )
-    append(folder, episodes=identified([episodes[2] | {"completed": 60}]))
+    append(folder, **tables_of([episodes[2] | {"completed": 60}]))
     loaded = load(folder)
     assert sorted(loaded.episodes["completed"]) == [0, 50, 60]
     assert loaded.training.set_index("epoch")["completed"][2] == 7.0
@@ -88,7 +86,7 @@ def test_a_missing_torn_or_foreign_file_is_refused_by_name(tmp_path: Path) -> No
     whole, config = path.read_bytes(), re.compile(r'"config": \{[^}]*\}')
     for harm, message in (
         (lambda: path.write_bytes(whole[: len(whole) // 2]), rf"{path}: not a readable"),
-        (lambda: pd.DataFrame({"x": [1]}).to_parquet(path), "column 'trial_id' has missing values"),
+        (lambda: pd.DataFrame({"x": [1]}).to_parquet(path), "column 'scheduler' has missing values"),
         (lambda: pd.DataFrame({"episode": ["first"]}).to_parquet(path), rf"{path}: not a readable"),
         (lambda: manifest.write_text(config.sub('"config": [1]', manifest.read_text())), "config: input should be"),
     ):
@@ -117,50 +115,6 @@ def test_what_stands_beside_the_rows_is_left_out_where_it_cannot_be_read(tmp_pat
         assert "variant" in getattr(loaded, name)
         told = [note for note in loaded.notes if note.startswith(str(path)) and note.endswith("is left out.")]
         assert len(told) == path.exists()
-
-
-def test_a_variant_with_two_cells_for_one_seed_is_left_out_and_named(tmp_path: Path) -> None:
-    rows = artificial_episodes(seeds=(1, 2), scales=(16,), methods=("scale", "ppo"), episodes=2)
-    again = [row | {"trial_id": "of-an-older-version"} for row in rows if row["trial_id"] == "scale-1"]
-    loaded = load(write_folder(tmp_path / "r", [*rows, *again], []))
-    assert set(loaded.episodes["variant"]) == {"ppo"}
-    assert loaded.notes == ("Left out, as several trials of it hold the same training seed: scale.",)
-
-
-def test_features_of_cells_without_episodes_are_left_out(tmp_path: Path) -> None:
-    rows = artificial_episodes(seeds=(1,), scales=(16,), methods=("scale",), episodes=1)
-    loaded = load(write_folder(tmp_path / "r", rows, [], artificial_features((1, 2), (16,), ("scale",))))
-    assert list(loaded.features["trial_id"]) == ["scale-1"]
-    assert loaded.notes == ("Features left out, as they have no evaluation episodes: scale-2.",)
-
-
-@pytest.mark.parametrize(
-    ("changes", "expected"),
-    [
-        ({}, {"scale"}),
-        ({"lambda_kl": 0.1}, {"scale (λ2=0.001)", "scale (λ2=0.1)"}),
-        ({"overrides": "network.embedding_dim=32"}, {"scale", "scale (network.embedding_dim=32)"}),
-        ({"train_servers": 32}, {"scale (trained at N=16)", "scale (trained at N=32)"}),
-        ({"epochs": 300}, {"scale (40 epochs)", "scale (300 epochs)"}),
-    ],
-)
-def test_a_variant_is_named_after_what_tells_it_apart(changes: dict[str, object], expected: set[str]) -> None:
-    other = episode_row("scale", 2, 16, 0) | {"trial_id": "other"} | changes
-    frame = typed_episodes([episode_row("scale", 1, 16, 0), other, episode_row("crossattn", 1, 16, 0)])
-    assert set(frame["variant"]) == expected | {"crossattn"}
-
-
-def test_episodes_and_training_name_a_cell_alike() -> None:
-    training = [r | {"lambda_kl": 0.1, "trial_id": "other"} for r in artificial_training((1,), ("scale",), 1)]
-    training += artificial_training((1,), ("scale",), 1)
-    frames = labelled(
-        results.typed(pd.DataFrame([episode_row("scale", 1, 16, 0)]), EPISODE_COLUMNS),
-        results.typed(pd.DataFrame(training), TRAINING_COLUMNS),
-        results.typed(pd.DataFrame(), FEATURE_COLUMNS),
-        [],
-    )
-    assert list(frames[0]["variant"]) == ["scale (λ2=0.001)"]
-    assert list(frames[1]["variant"]) == ["scale (λ2=0.1)", "scale (λ2=0.001)"]
 
 
 def test_variants_stand_in_a_fixed_order_whatever_the_rows() -> None:

@@ -26,7 +26,7 @@ def test_of_many_variants_the_best_are_shown_and_each_is_compared_with_its_like(
     curve = artificial_training(seeds=(42,), methods=("scale",), epochs=3)
     for method in ("scale", "crossattn"):
         for k in SETTINGS:
-            identity = {"trial_id": f"{method}-{k}", "overrides": f"training.learning_rate={k}"}
+            identity = {"settings": {"algorithm.learning_rate": k}}
             completed = 100 + 2 * k + (method == "scale")  # the higher the setting, the better
             episodes += [episode_row(method, 42, 16, e, **identity, completed=completed + e) for e in range(2)]
             training += [row | identity | {"method": method, "episode_return": completed} for row in curve]
@@ -39,7 +39,7 @@ def test_of_many_variants_the_best_are_shown_and_each_is_compared_with_its_like(
         (f"{k})", f"{k})") for k in SETTINGS
     }
     page = write_report(tmp_path / "results")
-    best = {f"{method} (training.learning_rate={k})" for method in ("scale", "crossattn") for k in range(14, 20)}
+    best = {f"{method} (algorithm.learning_rate={k})" for method in ("scale", "crossattn") for k in range(14, 20)}
     assert len(best) == MOST_SHOWN
     shown = [text for text in Parsed(page.read_text(encoding="utf-8")).within("td") if "learning_rate" in text]
     assert set(shown) == best
@@ -55,11 +55,11 @@ def test_a_grid_of_weights_opens_with_a_map_on_which_bright_is_better_and_draws_
 ) -> None:
     rows = []
     for k in range(16):
-        weights = {"lambda_decorrelation": 10.0 ** (k // 4 - 4), "lambda_kl": 10.0 ** (k % 4 - 5)}
+        weights = {"srr.lambda_decorrelation": 10.0 ** (k // 4 - 4), "srr.lambda_kl": 10.0 ** (k % 4 - 5)}
         values = {"response_censored_s": 5 + abs(k - 6), "response_mean_s": 4 + abs(k - 6), "scenario": "steady-0.7"}
         for servers in (16, 32, 48, 64):
-            row = episode_row("scale", 42, servers, 0, trial_id=f"scale-{k}", completed=9)
-            rows.append(row | weights | {name: v if isinstance(v, str) else float(v) for name, v in values.items()})
+            row = episode_row("scale", 42, servers, 0, settings=weights, completed=9)
+            rows.append(row | {name: v if isinstance(v, str) else float(v) for name, v in values.items()})
     episodes = typed_episodes(rows)
     table = table4(episodes)
     at_16 = table[table["test_servers"] == 16]

@@ -6,7 +6,6 @@ import io
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import pytest
 from rich.console import Console
 from rllib_scale_analysis.load import load
@@ -19,35 +18,18 @@ from rllib_scale_analysis.tables.relative import against_base
 
 from artificial_results import episode_row, typed_episodes, write_folder
 from parsed_html import Parsed
-from rllib_scale.config.plan import Asked, EvaluationUnit, Problem
-from rllib_scale.config.problem import EnvConfig
-from rllib_scale.evaluation.units import observability_of
-from rllib_scale.results.columns import EPISODE_COLUMNS, LIVE
-from rllib_scale.results.tables import typed
+from rllib_scale.results.columns import LIVE
 
 NOTE = "The methods do not all observe the same: heft: clairvoyant; the others: waiting tasks."
 
 
 def rule(name: str, level: float, **values: Any) -> list[dict[str, Any]]:
     """Three rows of a rule."""
-    no_training = {"kind": "heuristic", "trial_id": name, "train_servers": None, "epochs": None, "env_steps": None}
-    no_training |= {"lambda_decorrelation": None, "lambda_kl": None}
     outcome = {"completed": 10, "arrived": 10, "decisions": 10, "response_mean_s": level, "response_censored_s": level}
-    return [episode_row(name, None, 16, e, **(no_training | outcome | values)) for e in range(3)]
+    return [episode_row(name, None, 16, e, **(outcome | values)) for e in range(3)]
 
 
 MIXED = [*rule("heft", 4.0), *rule("fastest-idle", 5.0), *rule("price", 4.5)]
-
-
-def test_older_rows_are_filled_in_with_what_was_told_then_and_others_stay() -> None:
-    rows = typed(pd.DataFrame([*MIXED, *rule("sticky", 5.0, observability="waiting tasks, revealed")]), EPISODE_COLUMNS)
-    told = rows.drop_duplicates("method").set_index("method")["observability"].to_dict()
-    assert told == {
-        "heft": "clairvoyant",
-        "fastest-idle": "waiting tasks",
-        "price": "waiting tasks",
-        "sticky": "waiting tasks, revealed",
-    }
 
 
 @pytest.mark.parametrize("make", [table3, table4])
@@ -81,14 +63,6 @@ def test_page_and_terminal_say_it(tmp_path: Path) -> None:
     under = console.file.getvalue().partition("Table 3")[2]
     assert "observes" in under.partition(NOTE)[0]
     assert NOTE in under
-
-
-def test_a_units_rows_say_what_its_problem_tells_and_its_key_does_not_depend_on_it() -> None:
-    env = EnvConfig.model_validate({"information": {"estimate_error": 0.3}})
-    identity = {"trial_id": "heft", "method": "heft", "kind": "heuristic", "overrides": ""}
-    unit = EvaluationUnit("heft", identity, Problem("train", env), Asked("0"), "argmax", 1000, 3)
-    assert observability_of(unit) == "estimates"
-    assert "observability" not in unit.columns
 
 
 def test_a_live_run_and_its_simulation_are_compared_not_ranked() -> None:

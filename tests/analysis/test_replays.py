@@ -24,8 +24,8 @@ def test_the_typical_episode_of_the_first_pair() -> None:
 
 def test_both_sides_play_the_same_workload_with_a_seed_of_both() -> None:
     rows = artificial_episodes(seeds=(3, 4), methods=("scale", "crossattn"), scales=(16,))
-    rows = [r for r in rows if (r["trial_id"], r["episode"]) not in (("scale-4", 0), ("scale-4", 1))]
-    rows = [r for r in rows if r["trial_id"] != "crossattn-3"]
+    rows = [r for r in rows if (r["method"], r["train_seed"], r["episode"]) not in (("scale", 4, 0), ("scale", 4, 1))]
+    rows = [r for r in rows if (r["method"], r["train_seed"]) != ("crossattn", 3)]
     chosen = typical_episode(typed_episodes(rows), 16)
     assert [row["train_seed"] for row in chosen] == [4, 4]
     assert len({(row["eval_seed"], row["episode"]) for row in chosen}) == 1

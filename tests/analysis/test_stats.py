@@ -14,11 +14,11 @@ from rllib_scale_analysis.stats.scores import Scores, scores_by
 from rllib_scale_analysis.stats.summaries import Difference, Summary, differences
 from rllib_scale_analysis.stats.summaries import summary as summary_of
 
-from artificial_results import episode_row, typed_episodes
+from artificial_results import changed, episode_row, typed_episodes
 from rllib_scale.errors import UserError
 
 METRIC = "response_mean_s"
-ONE = Difference(-1.0, -2.0, -0.5, 0.01, 0.01, 0.9, 5)
+ONE = Difference(-1.0, -2.0, -0.5, 0.01, 0.01, 0.9, 5, 9)
 
 
 def frame(method: str, values: dict[int | None, list[float]], servers: int = 16) -> pd.DataFrame:
@@ -112,12 +112,21 @@ def test_two_rules_differ_without_a_verdict() -> None:
         ([5.0, 4.0, 6.0, 5.5, 4.5], "higher"),
         ([5.0, -4.0, 6.0, -5.5, 4.5], "undecided"),
         ([0.0] * 5, "equal"),
+        ([-5.0] * 5, "no interval (no spread)"),
     ],
 )
 def test_verdict_needs_five_seeds_and_an_interval_without_zero(offsets: list[float], verdict: str) -> None:
-    first = frame("scale", {seed: [8 + offset, 9 + offset] for seed, offset in enumerate(offsets)})
-    second = frame("crossattn", {seed: [8.0, 9.0] for seed in range(len(offsets))})
+    first = frame("scale", {seed: [8 + offset, 9 + offset, 8.5 + offset] for seed, offset in enumerate(offsets)})
+    second = frame("crossattn", {seed: [8.0, 9.0, 8.5] for seed in range(len(offsets))})
     assert difference_of(first, second).verdict == verdict
+
+
+def test_fewer_than_three_episodes_decide_nothing() -> None:
+    levels = [-5.0, -4.0, -6.0, -5.5, -4.5]
+    for count, verdict in ((1, "no interval (1 episode)"), (2, "no interval (2 episodes)"), (3, "lower")):
+        first = frame("scale", {seed: [8 + level + e for e in range(count)] for seed, level in enumerate(levels)})
+        second = frame("crossattn", {seed: [8.0 + e for e in range(count)] for seed in range(5)})
+        assert difference_of(first, second).verdict == verdict
 
 
 def test_pairs_without_a_value_are_left_out() -> None:
@@ -139,9 +148,10 @@ def test_seeds_and_episodes_of_one_side_alone_are_left_out() -> None:
 
 def test_an_episode_that_a_group_holds_twice_is_refused_and_named() -> None:
     one = frame("scale", {1: [1.0]})
-    for other in (one.assign(trial_id="other"), one.assign(trial_id="other", test_servers=32)):
-        with pytest.raises(UserError, match="more than one row, of other, scale-1, holds train_seed 1, scenario paper"):
-            summarise(pd.concat([one, other]))
+    with pytest.raises(
+        UserError, match=rf"more than one row, of {one['scheduler'][0]}, other, holds train_seed 1, prob"
+    ):
+        summarise(pd.concat([one, one.assign(scheduler="other")]))
 
 
 # ---------------------------------------------------------------------- families
@@ -192,18 +202,24 @@ def test_each_question_and_the_primary_endpoint_are_families_of_their_own() -> N
     assert adjusted[1]["response_mean_s"].p_adjusted == pytest.approx(0.044)
 
 
-@pytest.mark.parametrize(
-    ("pair", "learned", "asked"),
-    [
-        (("scale", "crossattn"), (True, True), "SRR"),
-        (("crossattn", "scale"), (True, True), "SRR"),
-        (("ppo-srr", "ppo"), (True, True), "SRR"),
-        (("deepsets-srr", "deepsets"), (True, True), "SRR"),
-        (("scale", "ppo"), (True, True), "learned"),
-        (("ppo-srr", "crossattn"), (True, True), "learned"),
-        (("scale", "fastest-idle"), (True, False), "rule"),
-        (("heft", "fastest-idle"), (False, False), "rules"),
-    ],
-)
-def test_questions_of_pairs(pair: tuple[str, str], learned: tuple[bool, bool], asked: str) -> None:
-    assert question(*pair, learned) == asked
+def test_questions_of_pairs() -> None:
+    """Trainings that are equal but for SRR answer whether it helps; any other setting makes it another question."""
+    rows = [
+        episode_row(name, 1, 16, 0) for name in ("scale", "crossattn", "ppo", "ppo-srr", "deepsets", "deepsets-srr")
+    ]
+    rows += [changed(row, {"algorithm.gamma": 0.9}) for row in rows[:2]]
+    rows += [episode_row(name, None, 16, 0) for name in ("fastest-idle", "heft")]
+    first = typed_episodes(rows).set_index("variant").to_dict("index")
+    half, tenth = " (algorithm.gamma=0.5)", " (algorithm.gamma=0.9)"
+    for one, other, asked in (
+        (f"scale{half}", f"crossattn{half}", "SRR"),
+        (f"scale{tenth}", f"crossattn{tenth}", "SRR"),
+        (f"scale{half}", f"crossattn{tenth}", "learned"),
+        ("ppo-srr", "ppo", "SRR"),
+        ("deepsets", "deepsets-srr", "SRR"),
+        (f"scale{half}", "ppo", "learned"),
+        ("ppo-srr", f"crossattn{half}", "learned"),
+        (f"scale{half}", "fastest-idle", "rule"),
+        ("heft", "fastest-idle", "rules"),
+    ):
+        assert question(first[one], first[other]) == question(first[other], first[one]) == asked

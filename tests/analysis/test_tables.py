@@ -16,8 +16,9 @@ from rllib_scale_analysis.tables.comparisons import paired_table
 from rllib_scale_analysis.tables.decisions import behaviour_table
 from rllib_scale_analysis.tables.methods import side_by_side, table3, table4, training_scales, workflows_table
 from rllib_scale_analysis.tables.relative import against_base
+from rllib_scale_analysis.tables.render import to_html
 
-from artificial_results import HEURISTICS, artificial_episodes, as_in_the_paper, episode_row, typed_episodes
+from artificial_results import HEURISTICS, artificial_episodes, as_in_the_paper, changed, episode_row, typed_episodes
 from rllib_scale.errors import UserError
 
 
@@ -77,11 +78,11 @@ def test_the_papers_numbers_stand_beside_ours(episodes: pd.DataFrame) -> None:
 
 def test_the_papers_numbers_stand_beside_its_own_setting_and_lambdas_alone(episodes: pd.DataFrame) -> None:
     for other in ({"mask": "feasible"}, {"scenario": "steady-0.7"}, {"decision": "sample"}):
-        changed = episodes.assign(**other)
-        assert "paper_completed" not in table3(changed)
-        assert "paper_response_mean_s" not in table4(changed)
+        rows_of = episodes.assign(**other)
+        assert "paper_completed" not in table3(rows_of)
+        assert "paper_response_mean_s" not in table4(rows_of)
     rows = as_in_the_paper(artificial_episodes(seeds=(1,), scales=(16,), methods=("scale",), episodes=2))
-    grid = rows + [row | {"lambda_kl": 0.1, "trial_id": "other"} for row in rows]
+    grid = rows + [changed(row, {"srr.lambda_kl": 0.1}) for row in rows]
     table = table3(typed_episodes(grid))
     assert list(table["variant"]) == ["scale (λ2=0.001)", "scale (λ2=0.1)"]
     assert list(table["paper_completed"].isna()) == [False, True]
@@ -89,7 +90,9 @@ def test_the_papers_numbers_stand_beside_its_own_setting_and_lambdas_alone(episo
 
 def test_table3_at_several_training_scales_wants_one(episodes: pd.DataFrame) -> None:
     large = episodes[(episodes["method"] == "scale") & (episodes["test_servers"] == 32)]
-    both = pd.concat([episodes, large.assign(train_servers=32, trial_id=large["trial_id"] + "x", variant="scale (32)")])
+    both = pd.concat(
+        [episodes, large.assign(train_servers=32, scheduler=large["scheduler"] + "x", variant="scale (32)")]
+    )
     assert training_scales(both) == [16, 32]
     with pytest.raises(UserError, match="trained at N = 16, 32"):
         table3(both)
@@ -103,6 +106,19 @@ def test_table3_of_rules_alone_and_of_methods_not_evaluated_where_they_were_trai
     elsewhere = episodes[episodes["test_servers"] != 16]
     assert training_scales(elsewhere) == []
     assert table3(elsewhere).empty
+
+
+def test_means_stand_beside_each_other_on_the_episodes_that_all_have_and_say_so() -> None:
+    """A method that was played on the first, easy episodes alone looked better than one that played all."""
+    values = (1.0, 2.0, 9.0, 20.0)
+    rows = [episode_row("scale", 1, 16, e, response_censored_s=v) for e, v in enumerate(values)]
+    rows += [episode_row("ppo", 1, 16, e, response_censored_s=v + 1) for e, v in enumerate(values[:2])]
+    for table in (table3(typed_episodes(rows)), table4(typed_episodes(rows))):
+        columns = ["variant", "response_censored_s", "episodes", "episodes_note"]
+        assert table[columns].fillna("").to_numpy().tolist() == [["scale", 1.5, 2, "of 4"], ["ppo", 2.5, 2, ""]]
+        assert "2, of 4" in to_html(table)
+    apart = [*rows[2:4], *rows[4:]]
+    assert table4(typed_episodes(apart))["response_censored_s"].tolist() == [14.5, 2.5], "none is shared"
 
 
 def test_table4_has_a_row_per_scale_and_variant(episodes: pd.DataFrame) -> None:
@@ -126,16 +142,12 @@ def test_side_by_side_names_the_setting_in_each_row(episodes: pd.DataFrame) -> N
     few = episodes[episodes["method"].isin(["scale", "large-only"])]
     both = pd.concat([few.assign(scenario="steady-0.7", mask="feasible", completed=5), few])
     table = side_by_side({setting: table4(select(both, *setting)) for setting in settings(both)})
-    assert list(table.columns[:6]) == ["scenario", "mask", "decision", "changes", "test_servers", "variant"]
+    assert list(table.columns[:5]) == ["scenario", "mask", "decision", "test_servers", "variant"]
     assert list(table["scenario"].unique()) == ["paper", "steady-0.7"]
     assert len(table) == 2 * 4 * 2
     where = {"scenario": "steady-0.7", "test_servers": 32, "variant": "scale"}
     assert (cell(table, "mask", **where), cell(table, "completed", **where)) == ("feasible", 5.0)
-    own = (
-        table[table["scenario"] == "paper"]
-        .drop(columns=["scenario", "mask", "decision", "changes"])
-        .reset_index(drop=True)
-    )
+    own = table[table["scenario"] == "paper"].drop(columns=["scenario", "mask", "decision"]).reset_index(drop=True)
     pd.testing.assert_frame_equal(own, table4(few), check_dtype=False)
     assert pd.isna(cell(table, "paper_response_mean_s", **where))
     assert side_by_side({}).empty

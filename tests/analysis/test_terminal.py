@@ -14,7 +14,7 @@ from rllib_scale_analysis.report.sections import NamedTable, sections
 from rllib_scale_analysis.report.terminal import print_report
 from rllib_scale_analysis.shown import MOST_SHOWN
 
-from artificial_results import artificial_episodes, artificial_training, write_folder
+from artificial_results import artificial_episodes, artificial_training, changed, write_folder
 
 
 def printed(folder: Path, width: int = 100) -> str:
@@ -47,7 +47,7 @@ def test_of_many_settings_it_shows_the_lines_of_the_page_and_the_tables_of_the_f
 
 def test_of_many_variants_the_best_are_shown_and_the_others_counted(tmp_path: Path) -> None:
     rows = artificial_episodes(seeds=(1,), scales=(16,), methods=("scale",), episodes=1)
-    grid = [row | {"lambda_kl": n / 100, "trial_id": f"{n}"} for n in range(30) for row in rows]
+    grid = [changed(row, {"srr.lambda_kl": n / 100}) for n in range(30) for row in rows]
     text = printed(write_folder(tmp_path / "r", grid, []))
     assert len(re.findall(r"^scale \(λ2=", text.split("Table 3")[1], re.MULTILINE)) == MOST_SHOWN
     assert f"Shown are the {MOST_SHOWN} best of 30 learned variants" in text

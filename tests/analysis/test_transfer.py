@@ -13,7 +13,7 @@ from rllib_scale_analysis.figures.style import looks
 from rllib_scale_analysis.load import load
 from rllib_scale_analysis.rows import variants
 
-from artificial_results import artificial_training, episode_row, write_folder
+from artificial_results import WORDS, artificial_training, episode_row, write_folder
 from rllib_scale.results.columns import FEATURE_COLUMNS
 
 STUDY = run_path(str(Path(__file__).parents[2] / "analysis" / "studies" / "transfer" / "study.py"))
@@ -26,7 +26,6 @@ SEEDS = range(1, 7)
 def content(worse: float = 1.0) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Six policies, 10 % behind the rule at home; elsewhere the k-th drifts k times as far and is `worse` k % more."""
     episodes, features = [], []
-    home = {"train_servers": 16, "mask": "feasible"}
     for scenario in ("steady-0.7", *ELSEWHERE):
         for episode, base in enumerate((8.0, 12.0)):
             row = {"scenario": scenario, "mask": "feasible", "response_censored_s": base}
@@ -36,8 +35,8 @@ def content(worse: float = 1.0) -> tuple[list[dict[str, Any]], list[dict[str, An
                 row |= {"response_censored_s": base * behind}
                 episodes.append(episode_row("scale", seed, 16, episode, **row))
         for seed in SEEDS:
-            kept = episode_row("scale", seed, 16, 0, scenario=scenario, **home)
-            kept = {name: value for name, value in kept.items() if name in FEATURE_COLUMNS}
+            kept = episode_row("scale", seed, 16, 0, scenario=scenario, mask="feasible")
+            kept = {name: value for name, value in kept.items() if name in (*WORDS, *FEATURE_COLUMNS)}
             from_training = 0.01 if scenario == "steady-0.7" else 0.1 * seed
             kept |= {"drift_mmd2": 0.01, "drift_training_mmd2": from_training}
             features.append(kept | {"drift_training_wasserstein": 2 * from_training, "feature_rows": 10})

@@ -26,7 +26,14 @@ from rllib_scale_analysis.rows import PAPER_SETTING, select
 from rllib_scale_analysis.tables.methods import table4
 from rllib_scale_analysis.tables.render import cell_lines, format_value, to_csv
 
-from artificial_results import artificial_episodes, artificial_features, artificial_training, identified, write_folder
+from artificial_results import (
+    artificial_episodes,
+    artificial_features,
+    artificial_training,
+    changed,
+    tables_of,
+    write_folder,
+)
 from browser_page import faults, guarded_page
 from played_results import play_folder
 from rllib_scale.envs.gantt import FRAMES
@@ -60,7 +67,7 @@ PAIRED = ("test_servers", "seeds", "completed", "unfinished", "response_mean_s",
 def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The report of several settings with everything that a report can hold but schedules."""
     rows = artificial_episodes(scales=(16, 48), methods=("scale", "crossattn", "ppo", "fastest-idle"), episodes=3)
-    grid = [r | {"lambda_kl": 0.1, "trial_id": r["trial_id"] + "-grid"} for r in rows if r["method"] == "scale"]
+    grid = [changed(r, {"srr.lambda_kl": 0.1}) for r in rows if r["method"] == "scale"]
     steady = [r | {"scenario": "steady-0.7", "mask": "feasible"} for r in rows]
     folder = tmp_path_factory.mktemp("artificial") / "r"
     write_folder(folder, [*rows, *grid, *steady], artificial_training(), artificial_features(scales=(16, 48)))
@@ -402,7 +409,7 @@ def test_rows_and_curves_appear_as_they_are_written_and_torn_files_are_notes(tmp
         results.open_folder(tmp_path, "live", {"name": "live"}, "0")
         row = page.locator("#results-table tbody tr")
         for count, servers in enumerate((16, 32), start=1):
-            append(tmp_path, episodes=identified(artificial_episodes((42,), (servers,), ("scale",))))
+            append(tmp_path, **tables_of(artificial_episodes((42,), (servers,), ("scale",))))
             expect(row).to_have_count(count)
         expect(note).to_have_count(0)
         (tmp_path / "episodes" / "part-000009.parquet").write_bytes(b"PAR1 and not much more")

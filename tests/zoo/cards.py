@@ -14,7 +14,6 @@ from rllib_scale_analysis.stats.scores import scores_by
 from rllib_scale_analysis.tables.relative import against_base
 
 from rllib_scale.config import TrialConfig
-from rllib_scale.config.algorithms import CMAES
 from rllib_scale.policies.policy import load_policy
 
 ROOT = Path(__file__).parents[2]
@@ -31,24 +30,20 @@ def results(card: dict[str, Any]) -> list[dict[str, Any]]:
     rows = pd.concat([load(ROOT / folder).episodes for folder in card["rows"]], ignore_index=True)
     own = own_rows(rows, card["name"], trial)
     assert len(own), f"no rows of {trial.name} in {card['rows']}"
-    (trial_id,), (variant,) = own["trial_id"].unique(), own["variant"].unique()
+    (kind,), (variant,) = own["kind"].unique(), own["variant"].unique()
     rows = rows[rows["variant"].isin([variant, "fastest-idle"])]
     found = []
     for row in card["results"]:
         at = select(rows, row["scenario"], row["mask"], "argmax")
         at = at[at["test_servers"] == row["servers"]]
         (of_all,) = against_base(at).to_dict("records")
-        scores = {name: found for (name,), found in scores_by(at, ("trial_id",), [METRIC])}
-        ours, base = scores[trial_id], scores["fastest-idle"]
+        at = at[at["scheduler"].isin(own["scheduler"]) | (at["method"] == "fastest-idle")]
+        ours, base = ({n: s for (n,), s in scores_by(at, ("variant",), [METRIC])}[v] for v in (variant, "fastest-idle"))
         assert ours.episodes == base.episodes
         ratio = np.log(ours.values[METRIC] / base.values[METRIC])
         test = intervals.mean_test(ratio, "episodes")
         every = [of_all[f"against_base_{METRIC}{end}"] for end in ("", "_low", "_high")]
-        seeds = (
-            {"seeds": of_all["seeds"], "percent_of_all_seeds": _rounded(every)}
-            if not trial_id.startswith("zoo:")
-            else {}
-        )
+        seeds = {"seeds": of_all["seeds"], "percent_of_all_seeds": _rounded(every)} if kind == "learned" else {}
         found.append(
             {key: row[key] for key in ("scenario", "mask", "servers")}
             | {
@@ -63,15 +58,8 @@ def results(card: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def own_rows(rows: pd.DataFrame, name: str, trial: TrialConfig) -> pd.DataFrame:
-    """The rows of a policy: under its name in the zoo, or of the training with its method, seed and settings.
-
-    Not by `trial_id`: it is another one in rows that were written before its format changed.
-    """
-    default = CMAES.model_fields["objective"].default
-    objective = trial.algorithm.objective if isinstance(trial.algorithm, CMAES) else default
-    settings = "" if objective == default else f"cma.objective={objective}"  # labels leave out a default
-    trained = (rows["method"] == trial.method) & (rows["train_seed"] == trial.seed) & (rows["overrides"] == settings)
-    return rows[(rows["method"] == f"zoo:{name}") | trained]
+    """The rows of a policy: under its name in the zoo, or of its training."""
+    return rows[(rows["method"] == f"zoo:{name}") | (rows["scheduler"] == trial.trial_id)]
 
 
 def _rounded(values: Any) -> list[float | None]:

@@ -83,7 +83,8 @@ def test_the_shipped_seed_is_the_one_that_validation_prefers() -> None:
     for name in ("steady", "servers_128", "more_servers"):
         rows = load(ROOT / "analysis" / "studies" / "beyond" / name).episodes
         base = rows[rows["method"] == "fastest-idle"].set_index(keys)
-        own = rows[(rows["method"] == "context-price") & (rows["overrides"] == "")].set_index([*keys, "train_seed"])
+        shipped = rows.loc[rows["scheduler"] == load_policy("zoo:context-price").trial.trial_id, "variant"]
+        own = rows[rows["variant"].isin(shipped)].set_index([*keys, "train_seed"])
         ratios = np.log(own[list(weights)] / base[list(weights)].reindex(own.index.droplevel("train_seed")).to_numpy())
         scores.append(ratios.mul(weights).sum(axis=1).groupby(["train_seed", "test_servers", "scenario"]).mean())
     every = pd.concat(scores)

@@ -13,9 +13,9 @@ from rllib_scale_analysis.figures.style import RC, looks
 from rllib_scale_analysis.tables import family
 
 from rllib_scale.config import family as problems
-from rllib_scale.workloads.family import fixed_problems, fixed_seed
+from rllib_scale.workloads.family import fixed_problems
 
-HERE, SEED = Path(__file__).parent, 6400
+HERE = Path(__file__).parent
 SHOWN = ["adaptive-price", "dual-price", "reserve"]
 SEEN = {"any": "whole workflows seen", "any-revealed": "revealed as they run"}
 
@@ -36,12 +36,12 @@ properties = {
     "standard deviation of the demand / mean": [each.std / each.mean for each in demands],
     "mean move / mean task": [move / problems.CANONICAL_S for move in moves],
 }
-order = np.argsort([fixed_seed("basic", k, SEED) for k in range(len(envs))])  # as rows are
 plt.rcParams.update(RC)
 figure, axes = plt.subplots(2, len(properties), figsize=(16, 7), sharey="row", layout="constrained")
 for row, (scenario, seen) in zip(axes, SEEN.items(), strict=True):
     of_rows = select(episodes, scenario, "feasible", "argmax")
     _, found = family.log_ratios(of_rows[of_rows["variant"].isin([*SHOWN, "fastest-idle"])])
+    order = of_rows.drop_duplicates("problem").sort_values("problem")["number"].to_numpy(int)  # as `found` is
     for axis, (name, values) in zip(row, properties.items(), strict=True):
         x = np.array(values)[order]
         fifths = np.array_split(np.argsort(x), 5)

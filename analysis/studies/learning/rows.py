@@ -12,13 +12,13 @@ from rllib_scale.config.family import TEST_PROBLEMS
 from rllib_scale.workloads.family import fixed_seed
 
 seed, target, *folders = sys.argv[1:]
-rows = pd.concat([load(folder).episodes for folder in folders]).drop_duplicates(["trial_id", "scenario", "eval_seed"])
-rows["number"] = rows["eval_seed"].map({fixed_seed("basic", k, int(seed)): k for k in range(TEST_PROBLEMS)})
+rows = pd.concat([load(folder).episodes for folder in folders]).drop_duplicates(["scheduler", "scenario", "eval_seed"])
+rows = rows[rows["eval_seed"].isin([fixed_seed("basic", k, int(seed)) for k in range(TEST_PROBLEMS)])]
 learned = rows["method"] == "scale-any"
 started = rows["overrides"].str.extract(r"network\.skip=(\w+)")[0].fillna("adaptive")
-names = started + rows["overrides"].str.contains("network.penalty").map({True: ", penalty", False: ""})
-names += rows["overrides"].str.contains("network.scarce").map({True: ", scarce", False: ""})
-names += rows["lambda_decorrelation"].gt(0).map({True: ", SRR", False: ""})
+for name in ("penalty", "scarce"):
+    started += rows["overrides"].str.contains(rf"network\.{name}=(?!0|false)").map({True: f", {name}", False: ""})
+names = started + rows["lambda_decorrelation"].gt(0).map({True: ", SRR", False: ""})
 rows["method"] = rows["method"].astype(str).mask(learned, names)
 rows = rows.rename(columns={"train_seed": "seed"}).astype({"scenario": str, "seed": "Int64"})
 columns = ["method", "seed", "scenario", "number", "response_censored_s", "jct_p95_s"]

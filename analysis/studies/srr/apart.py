@@ -46,7 +46,7 @@ policies = STUDY["transfer"](episodes, features)
 print("median over 20 policies, by drift (sd), and lost (points):")
 table = policies.groupby(["scenario", "test_servers"], observed=True)[[DRIFT, LOST]].median().sort_values(DRIFT)
 print(table.round(2).to_string())
-seeds = features.drop_duplicates("trial_id").set_index("trial_id")["train_seed"].reindex(policies["trial_id"])
+seeds = features.drop_duplicates("scheduler").set_index("scheduler")["train_seed"].reindex(policies["scheduler"])
 print("by seed of the training:")
 print(policies.groupby(seeds.to_numpy())[[DRIFT, LOST]].agg(["mean", "max"]).round(2).to_string())
 

@@ -18,19 +18,21 @@ from rllib_scale_analysis.figures.chart import Chart, Marks, Panel
 from rllib_scale_analysis.figures.style import Look, looks
 from rllib_scale_analysis.labels import label
 from rllib_scale_analysis.load import load
-from rllib_scale_analysis.rows import variants
+from rllib_scale_analysis.rows import SETTING, variants
 from rllib_scale_analysis.stats.intervals import MIN_SEEDS, mean_interval
-from rllib_scale_analysis.stats.scores import AT_SCALE, EPISODE
 from rllib_scale_analysis.tables.league import BOOTSTRAP_SEED
 from rllib_scale_analysis.tables.relative import BASE, PREFIX
 from rllib_scale_analysis.tables.render import to_csv
 from rllib_scale_analysis.tables.summary import interval_note
 from scipy import stats
 
+from rllib_scale.results.columns import PAIR_KEY
+
 METRIC = "response_censored_s"
+PLACE = (*SETTING, "test_servers")
 DRIFTS = ("drift_training_wasserstein", "drift_training_mmd2")
 AGAINST, LOST = f"{PREFIX}{METRIC}", "lost_percent"
-IDENTITY = ("variant", "method", "kind", "lambda_decorrelation", "lambda_kl", "trial_id")
+IDENTITY = ("variant", "method", "kind", "lambda_decorrelation", "lambda_kl", "scheduler")
 FEWEST = 3
 """Problems, the training's left out, from which anything is said."""
 RESAMPLES = 999
@@ -49,21 +51,23 @@ def transfer(episodes: pd.DataFrame, features: pd.DataFrame) -> pd.DataFrame:
         features: feature rows of the same results.
 
     Returns:
-        One row per (setting, test_servers, variant, trial_id): DRIFTS, AGAINST and LOST. No rows of policies that
+        One row per (setting, test_servers, variant, scheduler): DRIFTS, AGAINST and LOST. No rows of policies that
         were not played on the problem of their training, or where fewer than FEWEST problems are left.
     """
-    place = list(AT_SCALE)
+    place = list(PLACE)
     columns = [*place, *IDENTITY, *DRIFTS, AGAINST, LOST]
     features = features.dropna(subset=list(DRIFTS))
-    base = episodes[episodes["method"] == BASE].groupby([*place, *EPISODE], observed=True)[METRIC].mean()
-    own = episodes[episodes["trial_id"].isin(features["trial_id"])].set_index([*place, *EPISODE])
+    base = episodes[episodes["method"] == BASE].groupby([*place, *PAIR_KEY], observed=True)[METRIC].mean()
+    own = episodes[episodes["scheduler"].isin(features["scheduler"])].set_index([*place, *PAIR_KEY])
     ratio = (own[METRIC].astype(float) / base.reindex(own.index).astype(float)).map(np.log)
-    means = 100 * ratio.groupby([*(own.index.get_level_values(n) for n in place), own["trial_id"]]).mean().map(np.expm1)
-    means.index.names = [*place, "trial_id"]
-    rows = features.merge(means.rename(AGAINST).reset_index(), on=[*place, "trial_id"]).dropna(subset=[AGAINST])
+    means = 100 * ratio.groupby([*(own.index.get_level_values(n) for n in place), own["scheduler"]]).mean().map(
+        np.expm1
+    )
+    means.index.names = [*place, "scheduler"]
+    rows = features.merge(means.rename(AGAINST).reset_index(), on=[*place, "scheduler"]).dropna(subset=[AGAINST])
     trained = (rows["test_servers"] == rows["train_servers"]) & (rows["drift_mmd2"] == rows["drift_training_mmd2"])
-    at_home = rows[trained].groupby("trial_id")[AGAINST].mean()
-    rows[LOST] = rows[AGAINST] - at_home.reindex(rows["trial_id"]).to_numpy(float)
+    at_home = rows[trained].groupby("scheduler")[AGAINST].mean()
+    rows[LOST] = rows[AGAINST] - at_home.reindex(rows["scheduler"]).to_numpy(float)
     rows = rows[~trained].dropna(subset=[LOST])
     if rows[place].drop_duplicates().shape[0] < FEWEST:
         rows = rows.iloc[:0]
@@ -74,7 +78,7 @@ def transfer_table(rows: pd.DataFrame) -> pd.DataFrame:
     """One row per variant of `transfer`'s rows: means over its policies' means over the problems, with intervals."""
     records = []
     for name in variants(rows):
-        of = rows[rows["variant"] == name].groupby("trial_id")[[*DRIFTS, AGAINST, LOST]].mean()
+        of = rows[rows["variant"] == name].groupby("scheduler")[[*DRIFTS, AGAINST, LOST]].mean()
         record: dict[str, Any] = {"variant": name, "seeds": len(of), "seeds_note": interval_note(len(of))}
         for column in (*DRIFTS, AGAINST, LOST):
             interval = mean_interval(of[[column]].to_numpy(float))
@@ -96,11 +100,11 @@ def agreement(rows: pd.DataFrame) -> pd.DataFrame:
         bootstrap over the policies (NaN with fewer than MIN_SEEDS); between_problems: correlation of the means over
         the policies; policies, problems: those of policies that were played on every problem.
     """
-    place = list(AT_SCALE)
+    place = list(PLACE)
     records = []
     for drift in DRIFTS:
         tables = [
-            rows.pivot_table(index=place, columns="trial_id", values=column, observed=True) for column in (drift, LOST)
+            rows.pivot_table(index=place, columns="scheduler", values=column, observed=True) for column in (drift, LOST)
         ]
         x, y = (table.dropna(axis=1).to_numpy(float) for table in tables)  # (P, policies)
         policies = x.shape[1]
@@ -145,7 +149,7 @@ def lost_by_drift(rows: pd.DataFrame, found: pd.DataFrame, looks: Mapping[str, L
     for drift in DRIFTS:
         marks = []
         for name, look in looks.items():
-            means = rows[rows["variant"] == name].groupby(list(AT_SCALE), observed=True)[[drift, LOST]].mean()
+            means = rows[rows["variant"] == name].groupby(list(PLACE), observed=True)[[drift, LOST]].mean()
             said = [f"{name}, {scenario}, N = {servers}" for scenario, *_, servers in means.index]
             alone = Look(look.colour, look.marker, "", look.hollow)
             marks.append(Marks(means[drift], means[LOST], alone, name, size=0.7, hover=said))
