@@ -18,6 +18,7 @@ from rllib_scale.results import dataset
 from rllib_scale.results.columns import METRIC_COLUMNS, UTILISATION_PREFIX
 from rllib_scale.results.storage import Location
 from rllib_scale.sweeps.reproduce import PARTS
+from sweep_runs import named
 
 FOLDER = Path(__file__).parents[2] / "analysis" / "studies" / "reproduction"
 HOMES = [Location(str(FOLDER / name)) for name in PARTS]
@@ -27,9 +28,9 @@ REPLAY = Replay(*HOMES)
 @cache
 def published() -> pd.DataFrame:
     """The rows of the rules, and of the trainings whose policies are kept."""
-    rows = pd.concat([dataset.read(home, "episodes") for home in HOMES], ignore_index=True)
+    rows = pd.concat([named(dataset.read(home, "episodes"), home) for home in HOMES], ignore_index=True)
     shipped = {path.name.rsplit("-", 1)[1] for path in (FOLDER / "table4" / "policies").iterdir()}
-    return rows[(rows["kind"] == "heuristic") | rows["trial_id"].isin(shipped)]
+    return rows[(rows["kind"] == "rule") | rows["scheduler"].isin(shipped)]
 
 
 def check_played_again(rows: pd.DataFrame) -> None:
