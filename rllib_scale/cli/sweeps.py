@@ -163,6 +163,7 @@ def _check_and_print(plan: Plan, trust: bool) -> None:
     """Refuse a plan that cannot be carried out, or print its size."""
     from rllib_scale.config.inert import inert_settings
     from rllib_scale.config.plan import cpus_per_trial, training_steps
+    from rllib_scale.config.search import few_points
     from rllib_scale.sweeps.checks import check_plan
     from rllib_scale.sweeps.cpu_time import sentence
 
@@ -189,8 +190,9 @@ def _check_and_print(plan: Plan, trust: bool) -> None:
     if skipped:
         say(f"{', '.join(skipped)}: evaluated only at the number of servers trained on, as its input has a fixed size")
     say(sentence(plan))
-    for inert in inert_settings(trial.config for trial in trials):
-        say(f"Warning: {inert}")
+    warnings = inert_settings(trial.config for trial in trials)
+    for warning in (*warnings, *few_points(sweep.search, len(trials), sweep.most_trainings)):
+        say(f"Warning: {warning}")
 
 
 def _run(plan: Plan, place: str | None, address: str | None, trust: bool, reuse: tuple[str, ...] = ()) -> None:

@@ -18,7 +18,7 @@ from rllib_scale.config.base import (
     Width,
     models_of,
 )
-from rllib_scale.config.paths import Refers
+from rllib_scale.config.paths import Changing, Refers
 from rllib_scale.config.schedulers import PolicySpec, PriceParameters, parse_scheduler
 from rllib_scale.config.training import ProblemsConfig
 
@@ -48,14 +48,14 @@ class InEpochs(Drawn):
     """Settings of trainings by RLlib: epochs of a number of decisions."""
 
     epochs: Count = Field(default=1000, description="samples and their update; also the length of the cosine")
-    learning_rate: LearningRate = Field(default=3e-4, description="initial learning rate of Adam")
+    learning_rate: Changing[LearningRate] = Field(default=3e-4, description="initial learning rate of Adam")
     steps_per_epoch: Annotated[int, Field(ge=1, le=MAX_ROWS)] = Field(default=1024, description="decisions of an epoch")
 
 
 class Rewarded(InEpochs):
     """Settings of PPO, DQN and SAC: environments and rewards."""
 
-    gamma: Fraction = Field(default=0.99, description="discount")
+    gamma: Changing[Fraction] = Field(default=0.99, description="discount")
     num_envs: Annotated[int, Field(ge=1, le=65_536)] = Field(
         default=4, description="parallel environments of an environment runner"
     )
@@ -71,8 +71,8 @@ class Minibatched(InEpochs):
     """Settings of PPO and imitation: minibatches, and a learning rate that follows a cosine."""
 
     name: Literal["ppo", "imitation"]
-    final_learning_rate: Fraction = Field(default=5e-5, description="learning rate at the end of the cosine")
-    gradient_clip: Positive = Field(default=0.5, description="global norm")
+    final_learning_rate: Changing[Fraction] = Field(default=5e-5, description="learning rate at the end of the cosine")
+    gradient_clip: Changing[Positive] = Field(default=0.5, description="global norm")
     minibatch_size: Annotated[int, Field(ge=2)] = Field(
         default=256, description="samples of a gradient step; divides steps_per_epoch"
     )
@@ -102,21 +102,21 @@ class PPO(Minibatched, Rewarded):
         description="gamma discounts so much time, so that answers that take no time are not discounted; null: "
         "it discounts every decision [SCALE, sec. 4.1]",
     )
-    gae_lambda: Fraction = Field(default=0.95, description="lambda of generalised advantage estimation")
+    gae_lambda: Changing[Fraction] = Field(default=0.95, description="lambda of generalised advantage estimation")
     lambda_by: Literal["decision", "time"] = Field(
         default="decision",
         description="gae_lambda applies per decision or per time_unit_s",
     )
-    clip: Positive = Field(default=0.2, description="bound of the policy's ratio")
-    entropy_coefficient: NonNegative = Field(default=0.01, description="weight of the entropy in the loss")
-    value_coefficient: NonNegative = Field(default=0.5, description="c_1, open in the paper")
+    clip: Changing[Positive] = Field(default=0.2, description="bound of the policy's ratio")
+    entropy_coefficient: Changing[NonNegative] = Field(default=0.01, description="weight of the entropy in the loss")
+    value_coefficient: Changing[NonNegative] = Field(default=0.5, description="c_1, open in the paper")
     critic_hidden: Width = Field(default=64, description="hidden layer of the critic")
-    passes: Count = Field(default=8, description="passes over the samples of an epoch")
+    passes: Changing[Count] = Field(default=8, description="passes over the samples of an epoch")
     standardise_advantages: Literal["minibatch", "epoch", "none"] = Field(
         default="minibatch",
         description="advantages to mean 0 and deviation 1 over these samples; open in the paper",
     )
-    reference_kl_coefficient: NonNegative = Field(
+    reference_kl_coefficient: Changing[NonNegative] = Field(
         default=0.0,
         description="weight of KL(policy || initial policy) in the loss",
     )
@@ -214,7 +214,7 @@ class OffPolicy(Rewarded):
     steps_per_round: Annotated[int, Field(ge=1, le=512)] = Field(
         default=64, description="env steps sampled with the same weights between updates"
     )
-    gradient_clip: Positive = Field(default=10.0, description="global norm of each optimizer's parameters")
+    gradient_clip: Changing[Positive] = Field(default=10.0, description="global norm of each optimizer's parameters")
     adam_epsilon: Positive = Field(default=1e-8, description="gradients are far smaller than in PPO")
 
 
@@ -222,7 +222,7 @@ class DQN(OffPolicy):
     """Dueling double DQN, epsilon-greedy."""
 
     name: Literal["dqn"]
-    learning_rate: LearningRate = Field(default=5e-4, description="learning rate of Adam")
+    learning_rate: Changing[LearningRate] = Field(default=5e-4, description="learning rate of Adam")
     target_update_steps: Count = Field(default=2048, description="env steps between copies to the target network")
     epsilon_initial: Fraction = Field(default=1.0, description="share of random decisions at the beginning")
     epsilon_final: Fraction = Field(default=0.05, description="share of random decisions after epsilon_steps")
@@ -236,12 +236,14 @@ class SAC(OffPolicy):
     """Discrete SAC with twin Q-networks."""
 
     name: Literal["sac"]
-    learning_rate: LearningRate = Field(default=3e-4, description="learning rate of policy, Q-networks and temperature")
-    target_rate: Annotated[float, Field(gt=0, le=1)] = Field(
+    learning_rate: Changing[LearningRate] = Field(
+        default=3e-4, description="learning rate of policy, Q-networks and temperature"
+    )
+    target_rate: Changing[Annotated[float, Field(gt=0, le=1)]] = Field(
         default=0.005, description="tau of the target networks, at every gradient step"
     )
     initial_temperature: Positive = Field(default=0.1, description="temperature that training begins with")
-    target_entropy_share: Annotated[float, Field(ge=0, lt=1)] = Field(
+    target_entropy_share: Changing[Annotated[float, Field(ge=0, lt=1)]] = Field(
         default=0.1, description="target entropy as a share of ln of the servers that may be chosen, N without a mask"
     )
 

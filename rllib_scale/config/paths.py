@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, get_args, get_origin
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel
 
@@ -25,6 +25,14 @@ class Refers:
     """Annotates a text that names a file, user code, a scheduler or a scenario: `Annotated[str, Refers("file")]`."""
 
     kind: Kind
+
+
+class MayChange:
+    """Annotates a setting that may have another value in later epochs of the same training."""
+
+
+T = TypeVar("T")
+Changing = Annotated[T, MayChange()]
 
 
 class ByPath:
@@ -48,6 +56,11 @@ def is_integer(model: type[BaseModel], path: str) -> bool:
     """Whether the setting at a path below a model is an integer."""
     kinds = types_at(model, path)
     return int in kinds and float not in kinds
+
+
+def may_change(model: type[BaseModel], path: str) -> bool:
+    """Whether the setting at a path below a model may change during a training."""
+    return any(isinstance(kind, MayChange) for kind in types_at(model, path))
 
 
 def resolved(model: type[BaseModel], value: Any, resolve: Resolve, path: str = "") -> Any:

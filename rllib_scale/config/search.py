@@ -16,7 +16,8 @@ from pydantic import Field, model_validator
 
 from rllib_scale.config import Count, Model, Seed, TrialConfig
 from rllib_scale.config.base import Finite, Positive
-from rllib_scale.config.paths import ByPath, is_integer
+from rllib_scale.config.identity import Settings, settings_in, world_of
+from rllib_scale.config.paths import ByPath, is_integer, may_change
 from rllib_scale.errors import UserError
 
 Point = dict[str, Any]
@@ -233,6 +234,18 @@ def check_acts(search: SearchConfig | None, trainings: Iterable[TrialConfig]) ->
     if search is None or search.scheduler == "none":
         return
     trainings = list(trainings)
+    if search.scheduler == "pbt":
+        for path in search.space:
+            if not may_change(TrialConfig, path):
+                raise UserError(
+                    f"search.space.{path}: is fixed when a training begins, and search.scheduler pbt changes it later; "
+                    f"valid: {', '.join(sorted(changing_settings(trainings[0])))}"
+                )
+    if differing := _differing([_played(training) for training in trainings]):
+        raise UserError(
+            f"search.scheduler {search.scheduler}: compares trainings of one problem, which differ in "
+            f"{', '.join(differing)}; valid: search.scheduler none, or one value"
+        )
     for training in trainings:
         if training.dispatches:
             raise UserError(f"search.scheduler {search.scheduler}: {training.method} has no env steps to compare at")
@@ -249,3 +262,43 @@ def check_acts(search: SearchConfig | None, trainings: Iterable[TrialConfig]) ->
             f"search.{name} {interval}: the trainings end after {steps} env steps, before {search.scheduler} compares "
             f"them; valid: {valid}"
         )
+
+
+def changing_settings(training: TrialConfig) -> list[str]:
+    """The config paths of the settings of a training that may change while it runs."""
+    return [path for path in settings_in(training.model_dump(mode="json")) if may_change(TrialConfig, path)]
+
+
+def few_points(search: SearchConfig | None, planned: int, asked: int) -> list[str]:
+    """A sentence for each way in which a search tries less than it was asked for.
+
+    Args:
+        search: the search.
+        planned: distinct trainings of the sweep.
+        asked: methods x seeds x grid x samples.
+    """
+    if search is None or not search.space:
+        return []
+    found = []
+    choices = [values.choice for values in search.space.values()]
+    distinct = math.prod(len(choice) for choice in choices if choice is not None)
+    if search.algorithm == "optuna" and None not in choices and distinct < search.samples:
+        found.append(f"search.samples {search.samples}: search.space has {distinct} points, so some are trained again")
+    if planned < asked:
+        found.append(f"search.samples {search.samples}: equal points are drawn, so {planned} of {asked} are trained")
+    if search.scheduler == "pbt" and planned < 2:
+        found.append("search.scheduler pbt: a population of one has no other member to copy; give more search.samples")
+    return found
+
+
+def _played(training: TrialConfig) -> Settings:
+    """What the score of a training depends on besides its policy: the problems and the reward."""
+    own = training.algorithm.model_dump(mode="json", include={"problems", "reward"})
+    reward = training.env.reward.model_dump(mode="json")
+    return settings_in({"env": {**world_of(training.env), "reward": reward}, "algorithm": own})
+
+
+def _differing(several: Sequence[Settings]) -> list[str]:
+    """The config paths at which some settings differ, at most three."""
+    paths = dict.fromkeys(path for settings in several for path in settings)
+    return [path for path in paths if any(other.get(path) != several[0].get(path) for other in several[1:])][:3]

@@ -241,9 +241,7 @@ class SweepConfig(Model):
 
     @model_validator(mode="after")
     def _is_not_too_large(self) -> SweepConfig:
-        trials = len(self.methods) * len(self.seeds) * math.prod(map(len, self.axes))
-        if self.search is not None and self.search.space:
-            trials *= self.search.samples
+        trials = self.most_trainings
         if max(trials, len(self.seeds)) > MAX_TRIALS:
             raise ValueError(
                 f"methods x seeds x grid x search.samples are {trials:,} trainings; at most {MAX_TRIALS:,}"
@@ -270,7 +268,8 @@ class SweepConfig(Model):
                     "leave out grid and zip"
                 )
             for path in self.search.space:
-                if path.split(".")[0] in ("env", "resources", "scenario", "stop"):
+                fixed = path.split(".")[0] in ("env", "resources", "scenario", "stop")
+                if fixed or path in ("algorithm.problems", "algorithm.reward"):
                     raise ValueError(
                         f"search.space.{path}: search.algorithm optuna suggests settings of the learner; valid: "
                         "search.algorithm random"
@@ -287,6 +286,12 @@ class SweepConfig(Model):
             else:
                 entries += [(name, own.model_dump(exclude_unset=True)) for name, own in method.items()]
         return entries
+
+    @property
+    def most_trainings(self) -> int:
+        """Methods x seeds x grid x samples of the search."""
+        samples = self.search.samples if self.search is not None and self.search.space else 1
+        return len(self.methods) * len(self.seeds) * math.prod(map(len, self.axes)) * samples
 
     @property
     def sections(self) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from pydantic import Field, model_validator
 
 from rllib_scale.config.base import MAX_SERVERS, MIN_SERVERS, Count, Model, NonNegative, Positive
 from rllib_scale.config.family import Family
+from rllib_scale.config.paths import Changing
 from rllib_scale.config.problem import EnvConfig
 
 MAX_CPUS = 100_000
@@ -17,8 +18,8 @@ MAX_CPUS = 100_000
 class SRRConfig(Model):
     """Regulariser on the attention feature [SCALE, sec. 4.3]."""
 
-    lambda_decorrelation: NonNegative = Field(default=0.01, description="lambda_1, weight of L_c")
-    lambda_kl: NonNegative = Field(default=0.001, description="lambda_2, weight of L_d")
+    lambda_decorrelation: Changing[NonNegative] = Field(default=0.01, description="lambda_1, weight of L_c")
+    lambda_kl: Changing[NonNegative] = Field(default=0.001, description="lambda_2, weight of L_d")
     ramp_start_epoch: NonNegative = Field(
         default=10, description="both weights are 0 up to this epoch, 0 being the first; a shorter training has no SRR"
     )

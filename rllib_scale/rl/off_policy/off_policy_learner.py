@@ -38,6 +38,7 @@ class DQNLearner(LeanLearner, DQNTorchLearner):
         self.trial = TrialConfig.model_validate(self.config.learner_config_dict["trial"])
         self.settings = off_policy_of(self.trial)
         self._totals: dict[str, list[Tensor]] = {}
+        self._rates: list[tuple[torch.optim.Optimizer, float]] = []
         super().build()
 
     def configure_optimizers_for_module(self, module_id: str, config: Any = None) -> None:
@@ -46,11 +47,10 @@ class DQNLearner(LeanLearner, DQNTorchLearner):
 
     def _register(self, name: str, parameters: list[Tensor], rate: str) -> None:
         lr, eps = fixed_rate(self.config, rate), self.settings.adam_epsilon
+        optimizer = torch.optim.Adam(parameters, lr=lr, eps=eps, fused=True)
+        self._rates.append((optimizer, lr))
         self.register_optimizer(
-            module_id=DEFAULT_MODULE_ID,
-            optimizer_name=name,
-            optimizer=torch.optim.Adam(parameters, lr=lr, eps=eps, fused=True),
-            params=parameters,
+            module_id=DEFAULT_MODULE_ID, optimizer_name=name, optimizer=optimizer, params=parameters
         )
 
     def compute_loss_for_module(
@@ -92,6 +92,9 @@ class DQNLearner(LeanLearner, DQNTorchLearner):
     def set_state(self, state: dict[str, Any]) -> None:
         """Go on where `get_state` was called."""
         super().set_state(state)
+        for optimizer, rate in self._rates:  # a copy of PBT goes on at a rate of its own, not at that of the checkpoint
+            for group in optimizer.param_groups:
+                group["lr"] = rate
         self.last_update_ts_by_mid.update(state.get("targets_updated", {}))
 
 
