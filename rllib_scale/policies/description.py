@@ -139,7 +139,7 @@ def _read(content: bytes, source: str) -> dict[str, Any]:
     if description.get("version") != IDENTITY_FORMAT:
         raise UserError(
             f"{source}: policy of version {description.get('version')!r}, and this rllib-scale {__version__} reads "
-            f"{IDENTITY_FORMAT}; train it again, or use the rllib-scale that wrote it"
+            f"{IDENTITY_FORMAT}; `rllib-scale convert` brings one of 0.3 into its form"
         )
     known = {
         "format",

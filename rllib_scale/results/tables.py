@@ -94,7 +94,7 @@ def read_manifest(folder: Location | Path) -> dict[str, Any] | None:
         wrote = (manifest.get("versions") or {}).get("rllib-scale", "another version")
         raise UserError(
             f"{path}: results version {manifest.get('version')!r}, of rllib-scale {wrote}; this program reads version "
-            f"{VERSION}: read them with the version that wrote them, or run the sweep again in another folder"
+            f"{VERSION}: `rllib-scale convert` brings those of 0.3 into its form; read others with what wrote them"
         )
     build_model(_Manifest, manifest, str(path))
     return dict(manifest)

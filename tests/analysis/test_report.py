@@ -230,7 +230,7 @@ def test_what_failed_or_is_missing_is_named(tmp_path: Path) -> None:
     manifest = (folder / "manifest.json").read_text()
     (folder / "manifest.json").write_text(manifest.replace('"version": 3', '"version": 1'))
     with pytest.raises(
-        UserError, match=r"results version 1, of rllib-scale .*; this program reads version 3: .*run the sweep again"
+        UserError, match=r"results version 1, of rllib-scale .*; this program reads version 3: .*rllib-scale convert"
     ):
         write_report(folder)
 

@@ -133,7 +133,7 @@ def test_tensors_that_are_no_weights_of_its_network_are_refused(folder: Path, tm
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"version": 1}, "policy of version 1, .* reads 4; train it again"),
+        ({"version": 1}, "policy of version 1, .* reads 5; `rllib-scale convert`"),
         ({"seed": 8}, "seed is 8, its trial says 7"),
         ({"trial_id": "0" * 12}, "trial_id is '000000000000', its trial says"),
         ({"method": "crossattn"}, "method is 'crossattn', its trial says 'scale'"),
