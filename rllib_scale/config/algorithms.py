@@ -97,16 +97,7 @@ class PPO(Minibatched, Rewarded):
     """The paper's PPO [SCALE, sec. 5]."""
 
     name: Literal["ppo"]
-    time_unit_s: Positive | None = Field(
-        default=None,
-        description="gamma discounts so much time, so that answers that take no time are not discounted; null: "
-        "it discounts every decision [SCALE, sec. 4.1]",
-    )
     gae_lambda: Changing[Fraction] = Field(default=0.95, description="lambda of generalised advantage estimation")
-    lambda_by: Literal["decision", "time"] = Field(
-        default="decision",
-        description="gae_lambda applies per decision or per time_unit_s",
-    )
     clip: Changing[Positive] = Field(default=0.2, description="bound of the policy's ratio")
     entropy_coefficient: Changing[NonNegative] = Field(default=0.01, description="weight of the entropy in the loss")
     value_coefficient: Changing[NonNegative] = Field(default=0.5, description="c_1, open in the paper")
@@ -169,10 +160,6 @@ class PPO(Minibatched, Rewarded):
         if self.groups > self.steps_per_epoch:
             raise ValueError(
                 f"algorithm.groups {self.groups}: more than algorithm.steps_per_epoch {self.steps_per_epoch}"
-            )
-        if self.lambda_by == "time" and self.time_unit_s is None:
-            raise ValueError(
-                "algorithm.lambda_by time: needs algorithm.time_unit_s; valid: decision, or with a time_unit_s"
             )
         return self
 

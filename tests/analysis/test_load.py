@@ -42,6 +42,13 @@ def test_frames_have_the_documented_columns_and_types(results_folder: Path) -> N
     assert loaded.notes == ()
 
 
+def test_rows_of_a_method_that_is_gone_are_read() -> None:
+    """Their settings name the feature set `pairs` and the skip `price`, which no model of this version has."""
+    loaded = load(Path(__file__).parents[2] / "analysis" / "studies" / "beyond" / "clones")
+    learned = loaded.episodes[loaded.episodes["kind"] == "learned"]
+    assert learned.groupby(["variant", "train_seed"]).ngroups == len(loaded.trainings) == 6
+
+
 def test_invalid_share_is_all_invalid_decisions_over_decisions() -> None:
     row = episode_row("scale", 1, 16, 0, decisions=10, invalid_no_fit=1, invalid_busy_avoidable=2)
     frame = typed_episodes([row | {"invalid_busy_unavoidable": 3}, episode_row("scale", 1, 16, 1, decisions=0)])

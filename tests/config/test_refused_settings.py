@@ -22,14 +22,14 @@ ppo: {minibatch_size: 100} | ppo.steps_per_epoch 1024 | minibatch_size 100
 ppo: {steps_per_epoch: 1024000000000} | ppo.steps_per_epoch | equal to 10000000 (got 1024000000000)
 ppo: {reference_kl_coefficient: 0.1} | reference_kl_coefficient | give initial_policy
 training: {problems: {offered_load: [2, 1]}} | training.problems | low 2.0 | high 1.0
-ppo: {lambda_by: time} | ppo.lambda_by time | ppo.time_unit_s
+ppo: {time_unit_s: 1} | unknown key 'ppo.time_unit_s'
 ppo: {initial_policy: nowhere} | ppo.initial_policy | no file
 training: {learning_rate: 1e30} | training.learning_rate | equal to 1 (got 1e+30)
 imitation: {expert: null} | imitation.expert | scale with imitation.expert
 imitation: {expert: fastest-idle, episodes: 1000000000} | imitation.episodes | equal to 100000 (got 1000000000)
 ppo: {passes: '1_0'} | ppo.passes: must be a number, not '1_0'
 network: {num_heads: 3} | num_heads 3
-network: {skip: price} | network.skip price | env.observation.feature_set pairs (got paper)
+network: {skip: adaptive} | network.skip adaptive | scale-any (got paper) | none, linear
 network: {mlp_hidden: [on]} | network.mlp_hidden: entry 0 must be a number, not true (in YAML also on, yes)
 resources: {cpus: 1.0e-17} | resources.cpus | greater than or equal to 0.01
 srr: {lambda_kl: off} | srr.lambda_kl: must be a number, not false (in YAML also off, no)
