@@ -98,7 +98,7 @@ def _resolved(kinds: list[Any], value: Any, resolve: Resolve, path: str, root: t
     if not isinstance(value, str) or len(references) != 1:
         return value
     try:
-        return resolve(*references, value)
+        return resolve(next(iter(references)), value)
     except UserError as error:
         raise UserError(f"{path}: {error}") from None
 
