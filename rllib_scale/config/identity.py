@@ -100,8 +100,8 @@ def difference(these: Mapping[str, Any], others: Mapping[str, Any]) -> Settings:
 def in_words(settings: Mapping[str, Any]) -> str:
     """Settings as 'path=value' joined by '; ', which is empty for none.
 
-    >>> in_words({"training.epochs": 2, "network.skip": "price", "env.decision": {"offer": "all"}})
-    'training.epochs=2; network.skip=price; env.decision={"offer": "all"}'
+    >>> in_words({"training.epochs": 2, "network.skip": "linear", "env.decision": {"offer": "all"}})
+    'training.epochs=2; network.skip=linear; env.decision={"offer": "all"}'
     """
     return "; ".join(f"{path}={shown(value)}" for path, value in settings.items())
 

@@ -181,7 +181,7 @@ class ObservationConfig(Model):
     Units are for problems whose outputs and times differ much from the paper's, for which networks standardise.
     """
 
-    feature_set: Literal["paper", "rounds", "pairs"] = "paper"
+    feature_set: Literal["paper", "rounds"] = "paper"
     task_compute_max_gflop: Positive = 20.0
     server_compute_max_gflops: Positive = 4.0
     memory_max_gb: Positive = Field(default=80.0, description="M_max of tasks and servers")

@@ -159,12 +159,9 @@ class TrialConfig(Model):
             features = "replicas"
         if not isinstance(self.network, CrossAttentionConfig):
             return self
-        skip, needs = self.network.skip, {"price": "pairs", "adaptive": "relative", "naive": "relative"}
-        needs["lmetric"] = "replicas"
+        skip, needs = self.network.skip, {"adaptive": "relative", "naive": "relative", "lmetric": "replicas"}
         if needs.get(skip, features) != features:
-            where = {"price": "env.observation.feature_set pairs", "lmetric": "the features of replicas"}.get(
-                skip, "the features of scale-any"
-            )
+            where = "the features of replicas" if skip == "lmetric" else "the features of scale-any"
             valid = ", ".join(["none", "linear", *(name for name, needed in needs.items() if needed == features)])
             raise ValueError(f"network.skip {skip}: needs {where} (got {features}); valid: {valid}")
         if self.network.scarce and not self.spec.visits:

@@ -7,7 +7,7 @@ from importlib import import_module
 import torch
 
 from rllib_scale import plugins
-from rllib_scale.config import ObservationConfig, TrialConfig
+from rllib_scale.config import TrialConfig
 from rllib_scale.config.network import (
     AttentionModelConfig,
     CrossAttentionConfig,
@@ -63,7 +63,7 @@ def build_network(trial: TrialConfig) -> Network:
         case SetTransformerConfig():
             return SetTransformer(inputs, d, sizes.num_heads, sizes.num_blocks, sizes.induced_points)
         case CrossAttentionConfig():
-            skip = _skip(sizes, trial.env.observation, inputs)
+            skip = _skip(sizes, inputs)
             return CrossAttentionPointer(inputs, d, sizes.num_heads, sizes.num_blocks, skip=skip)
         case AttentionModelConfig():
             return CrossAttentionPointer(inputs, d, sizes.num_heads, sizes.num_blocks, sizes.logit_clip)
@@ -90,12 +90,10 @@ def _own_encoder(name: str, inputs: InputSpec, d: int) -> SetPointer:
     return network
 
 
-def _skip(sizes: CrossAttentionConfig, observation: ObservationConfig, inputs: InputSpec) -> Skip | None:
+def _skip(sizes: CrossAttentionConfig, inputs: InputSpec) -> Skip | None:
     if sizes.skip == "none":
         return None
     skip = Skip(inputs)
-    if sizes.skip == "price":
-        skip.start_from_price(inputs, observation, sizes.skip_sharpness)
     if sizes.skip in ("adaptive", "naive"):
         skip.start_from(inputs, {RELATIVE.server_column("cost"): sizes.skip_sharpness})
     if sizes.skip == "lmetric":

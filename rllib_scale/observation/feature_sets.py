@@ -17,12 +17,6 @@ import numpy as np
 from rllib_scale.config import ObservationConfig
 from rllib_scale.observation.answers import OPEN, TAKEN
 
-UNITS = 2.0**20
-"""Shares of a demand or a capacity are added up in whole units of one over this: in any order, the same sum."""
-LEAST = 1e-6
-"""Of what a logarithm is taken of, or what is divided by."""
-
-
 # ---------------------------------------------------------------------- formulas, which are also compiled
 
 
@@ -61,24 +55,9 @@ def log_time(seconds):  # type: ignore[no-untyped-def]
     return math.log1p(seconds / 10.0)
 
 
-def log_share(share):  # type: ignore[no-untyped-def]
-    """Of a share that may be 0."""
-    return math.log(max(LEAST, share))
-
-
-def log_units(units, per):  # type: ignore[no-untyped-def]
-    """Of a sum of shares in UNITS, `per` times."""
-    return math.log1p(units / UNITS * per)
-
-
 def scale_of(servers):  # type: ignore[no-untyped-def]
     """In three doublings of 16 servers."""
     return math.log2(servers / 16.0) / 3.0
-
-
-def speed_of(capacity, least):  # type: ignore[no-untyped-def]
-    """In two doublings of the least."""
-    return math.log2(capacity / least) / 2.0
 
 
 # ---------------------------------------------------------------------- features
@@ -229,67 +208,7 @@ ROUNDS = FeatureSet(
 )
 """What decision rounds need beyond the paper's features: how many tasks wait, and for how long."""
 
-PAIRS = FeatureSet(
-    name="pairs",
-    context=(
-        *ROUNDS.context,
-        Feature(
-            "ready_work",
-            "1",
-            "ln(1 + work of the tasks that wait, for each place, / capacity that is there / time_unit_s)",
-            0.6,
-            0.5,
-            log_units,
-        ),
-        Feature(
-            "work",
-            "1",
-            "ln(1 + work of the unfinished tasks that are seen, for each place, / capacity / time_unit_s)",
-            2.0,
-            0.6,
-            log_units,
-        ),
-        Feature("open_slow", "1", "share of the slowest servers on which some task could start", 0.5, 0.4, ratio),
-        Feature("open_middle", "1", "the same of those that are neither the slowest nor the fastest", 0.4, 0.4, ratio),
-        Feature("open_fast", "1", "the same of the fastest servers, where speeds differ", 0.3, 0.4, ratio),
-    ),
-    task=(
-        *ROUNDS.task,
-        Feature("demand", "1", "ln of the compute demand over task_compute_max_gflop", -0.7, 0.4, log_share),
-        Feature("tasks_left", "1", "ln of the unfinished tasks of its workflow that are seen", 1.2, 0.7, log_count),
-        Feature(
-            "work_left",
-            "1",
-            "ln(1 + their demand, for each place, over task_compute_max_gflop)",
-            1.1,
-            0.6,
-            log_units,
-        ),
-        Feature(
-            "rows", "1", "servers that are there and have the memory for it / servers that are there", 0.7, 0.3, ratio
-        ),
-    ),
-    server=(
-        *ROUNDS.server,
-        Feature("lasts", "s", "transfer and execution of the task there over time_unit_s", 6.0, 4.0, scaled),
-        Feature("busy", "1", "1: it has to be waited for", 0.6, 0.5, itself),
-        Feature("speed", "1", "log2 of its capacity over the least that is there, over 2", 0.4, 0.35, speed_of),
-        Feature("busy_shared", "1", "busy / n^2; n descendants of the task, itself included", 0.3, 0.4, ratio),
-        Feature(
-            "lasts_middle",
-            "s",
-            "lasts / n^2 on a server that is neither the slowest nor the fastest, else 0",
-            1.5,
-            2.0,
-            ratio,
-        ),
-        Feature("lasts_fast", "s", "the same on one of the fastest servers, where speeds differ", 0.3, 0.8, ratio),
-    ),
-)
-"""`rounds`, and of each pair of task and server what a price rule weighs: its cost in seconds is wait and lasts, and
-what the next tasks lose by it, shared by n^2, for those that follow wait too; linear in these features."""
-
-FEATURE_SETS = {PAPER.name: PAPER, ROUNDS.name: ROUNDS, PAIRS.name: PAIRS}
+FEATURE_SETS = {PAPER.name: PAPER, ROUNDS.name: ROUNDS}
 
 TASK_COMPUTE, TASK_MEMORY, TASK_SUCCESSORS, TASK_PROGRESS, TASK_OUTPUT = range(5)
 CAPACITY, MEMORY, REMAINING, POWER, DELAY = range(5)

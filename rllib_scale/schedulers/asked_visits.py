@@ -15,7 +15,6 @@ import numpy as np
 
 from rllib_scale.compiled import Direct, compiled, internal
 from rllib_scale.config.network import CrossAttentionConfig
-from rllib_scale.observation.feature_sets import LEAST
 from rllib_scale.observation.relative import MOST_TAU, RELATIVE
 from rllib_scale.observation.view import View
 from rllib_scale.schedulers.adaptive_price import SHAPE, AdaptivePrice
@@ -45,6 +44,8 @@ MOST_ASKED = 8
 """Tasks of a round for which a server is chosen from outside."""
 WAITING = 2.0
 """kappa of the rule without prices: the earliest finish, time that is waited counts twice."""
+LEAST = 1e-6
+"""Of what a logarithm is taken of."""
 ALPHA, KAPPA, PENALTY = NUMBERS.index("alpha"), NUMBERS.index("kappa"), NUMBERS.index("penalty")
 ADAPTIVE = CrossAttentionConfig(name="cross-attention", skip="adaptive")
 CONTEXT, HEAD, WIDTH = RELATIVE.context_dim, RELATIVE.head(), RELATIVE.server_dim

@@ -61,12 +61,10 @@ def build_problem(config: EnvConfig, servers: np.ndarray) -> Problem:
         **{name: getattr(c.reward, name) for name in REWARD_PARAMETERS},
         "feature_set": NAMES.index(o.feature_set),
         "task_compute_max": o.task_compute_max_gflop,
-        "server_compute_max": o.server_compute_max_gflops,
         "memory_max": o.memory_max_gb,
         "per_output_unit": 1.0 / o.output_unit_gb,
         "per_delay_unit": 1.0 / o.delay_unit_s,
         "per_time_unit": 1.0 / o.time_unit_s,
-        "work_unit": o.task_compute_max_gflop / o.server_compute_max_gflops / o.time_unit_s,
     }
     static_columns, static = static_features(FEATURE_SETS[o.feature_set], servers, o)
     return Problem(

@@ -48,12 +48,10 @@ PARAMETERS = np.dtype(
         *((name, "f8") for name in REWARD_PARAMETERS),
         ("feature_set", "i8"),
         ("task_compute_max", "f8"),
-        ("server_compute_max", "f8"),
         ("memory_max", "f8"),
         ("per_output_unit", "f8"),
         ("per_delay_unit", "f8"),
         ("per_time_unit", "f8"),
-        ("work_unit", "f8"),  # time units that task_compute_max takes at server_compute_max
     ]
 )
 ENV = np.dtype(

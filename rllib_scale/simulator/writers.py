@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from functools import partial
 
 import numpy as np
 
 from rllib_scale.compiled import compiled, internal, rare
-from rllib_scale.observation.answers import CLOSED, OPEN
 from rllib_scale.observation.feature_sets import (
     DELAY,
     FEATURE_SETS,
-    LEAST,
-    PAIRS,
     PAPER,
     POWER,
     REMAINING,
@@ -23,30 +19,24 @@ from rllib_scale.observation.feature_sets import (
     TASK_OUTPUT,
     TASK_PROGRESS,
     TASK_SUCCESSORS,
-    UNITS,
 )
-from rllib_scale.simulator.attempts import error_of, input_of, places_of, transfer_time
-from rllib_scale.simulator.events import is_live
-from rllib_scale.simulator.rounds import available_at, fit_of
+from rllib_scale.simulator.attempts import error_of, input_of, transfer_time
+from rllib_scale.simulator.rounds import available_at
 
 NAMES = tuple(FEATURE_SETS)
-IS_ROUNDS, IS_PAIRS = NAMES.index(ROUNDS.name), NAMES.index(PAIRS.name)
+IS_ROUNDS = NAMES.index(ROUNDS.name)
 _HEAD, _TASK, _SERVER = ROUNDS.context_dim, ROUNDS.task_dim, ROUNDS.server_dim
-_PAIRS_HEAD, _PAIRS_TASK, _PAIRS_SERVER = PAIRS.context_dim, PAIRS.task_dim, PAIRS.server_dim
 _HOP_AT = [feature.name for feature in ROUNDS.task].index("hop")
 _FREE_AT = ROUNDS.server_column("free")
 _PAPER_TASK, _PAPER_SERVER = PAPER.task_dim, PAPER.server_dim
 
 # The formulas of the features, compiled; named as the features are. Of servers the static ones have none.
-_scale, _waiting, _system, _open, _ready_work, _work, _open_slow, _open_middle, _open_fast = (
-    internal(feature.formula) for feature in PAIRS.context
-)
+_scale, _waiting, _system, _open = (internal(feature.formula) for feature in ROUNDS.context)
 _compute, _memory, _successors, _progress, _output, _hop, _descendants, _age, _waited = (
     internal(feature.formula) for feature in ROUNDS.task
 )
-_demand, _tasks_left, _log_work_left, _rows = (internal(feature.formula) for feature in PAIRS.task[_TASK:])
-_remaining, _power, _delay, _free, _wait, _load, _lasts, _busy, _speed, _busy_shared, _lasts_middle, _lasts_fast = (
-    internal(feature.formula) for feature in PAIRS.server if feature.static is None
+_remaining, _power, _delay, _free, _wait, _load = (
+    internal(feature.formula) for feature in ROUNDS.server if feature.static is None
 )
 
 
@@ -55,8 +45,6 @@ def _columns(candidates, p):  # type: ignore[no-untyped-def]
     """Columns before the first server's, and of one server."""
     if p.feature_set == IS_ROUNDS:
         return _HEAD + candidates * _TASK, _SERVER
-    if p.feature_set == IS_PAIRS:
-        return _PAIRS_HEAD + candidates * _PAIRS_TASK, _PAIRS_SERVER
     return candidates * _PAPER_TASK, _PAPER_SERVER
 
 
@@ -88,12 +76,7 @@ def write_observation(b, count, state, problem):  # type: ignore[no-untyped-def]
     if p.feature_set == IS_ROUNDS:
         _write_tasks(b, row, _HEAD, _TASK, count, state, p)
         _write_servers(b, row[_HEAD + K * _TASK :], _SERVER, home, delay, state, problem)
-        _write_rounds(b, row, count, _HEAD, _TASK, _SERVER, state, problem)
-    elif p.feature_set == IS_PAIRS:
-        _write_tasks(b, row, _PAIRS_HEAD, _PAIRS_TASK, count, state, p)
-        _write_servers(b, row[_PAIRS_HEAD + K * _PAIRS_TASK :], _PAIRS_SERVER, home, delay, state, problem)
-        _write_rounds(b, row, count, _PAIRS_HEAD, _PAIRS_TASK, _PAIRS_SERVER, state, problem)
-        _write_pairs(b, row, count, state, problem)
+        _write_rounds(b, row, count, state, problem)
     else:
         _write_tasks(b, row, 0, _PAPER_TASK, count, state, p)
         _write_servers(b, row[K * _PAPER_TASK :], _PAPER_SERVER, home, delay, state, problem)
@@ -170,9 +153,9 @@ def _seen_in_system(b, state, p):  # type: ignore[no-untyped-def]
     return seen
 
 
-@partial(rare, per_constant=True)
-def _write_rounds(b, row, count, head, of_task, of_server, state, problem):  # type: ignore[no-untyped-def]
-    """Write what the set has beyond the paper's features; the widths are those of a set that begins with it."""
+@rare
+def _write_rounds(b, row, count, state, problem):  # type: ignore[no-untyped-def]
+    """Write what the set has beyond the paper's features."""
     env, p, K = state.env[b], problem.parameters[0], state.fit.shape[1]
     # Servers that take tasks; of none, sums are divided by 1.
     there = 0
@@ -187,125 +170,14 @@ def _write_rounds(b, row, count, head, of_task, of_server, state, problem):  # t
     row[3] = _open(env.num_open, servers)
     for k in range(count):
         task, detail = state.tasks[b, state.offered[b, k]], state.details[b, state.offered[b, k]]
-        at = head + k * of_task + _HOP_AT
+        at = _HEAD + k * _TASK + _HOP_AT
         row[at] = _hop(detail.hop)
         row[at + 1] = _descendants(detail.descendants)
         row[at + 2] = _age(env.clock - state.workflows[b, task.workflow].arrival)
         row[at + 3] = _waited(env.clock - task.ready)
     for j in range(len(problem.at_random)):
-        at, places = head + K * of_task + of_server * j + _FREE_AT, problem.servers[j].max_concurrent
+        at, places = _HEAD + K * _TASK + _SERVER * j + _FREE_AT, problem.servers[j].max_concurrent
         wait = available_at(b, j, state) - env.clock
         row[at] = _free(state.free[b, j], p.memory_max)
         row[at + 1] = _wait(wait, p.per_time_unit) if wait < np.inf else 0.0
         row[at + 2] = _load(places - state.free_places[b, j], places)
-
-
-# ---------------------------------------------------------------------- the set `pairs`
-
-
-@internal
-def _units(share):  # type: ignore[no-untyped-def]
-    """A share in units that add up in any order."""
-    # Whole numbers add up to the same in any order, and so in the simulator and in a live cluster.
-    return np.int64(math.floor(share * UNITS + 0.5))
-
-
-@internal
-def _work_left(b, workflow, state, p):  # type: ignore[no-untyped-def]
-    """Compute demand of the unfinished tasks of a workflow that are seen, for each place that they take [units]."""
-    total = np.int64(0)
-    for row in range(workflow.first_task, workflow.first_task + workflow.num_tasks):
-        task = state.tasks[b, row]
-        # A place is kept after the task has ended; it runs there as long as the place says so.
-        completed = task.place >= 0 and state.running[b, task.place] != row
-        if not completed and not (p.revealed and task.num_missing > 0):
-            share = state.details[b, row].compute * error_of(b, row, state, p) / p.task_compute_max
-            total += _units(share) * places_of(b, row, state, p)
-    return total
-
-
-@internal
-def _work_of(b, rows, count, state, p):  # type: ignore[no-untyped-def]
-    """Compute demand that is left of the tasks in `rows`, for each place that they take [units]."""
-    total = np.int64(0)
-    for i in range(count):
-        share = state.tasks[b, rows[i]].left * error_of(b, rows[i], state, p) / p.task_compute_max
-        total += _units(share) * places_of(b, rows[i], state, p)
-    return total
-
-
-@rare
-def _write_pairs(b, row, count, state, problem):  # type: ignore[no-untyped-def]
-    """Write what the set has beyond `rounds`."""
-    env, p, K, N = state.env[b], problem.parameters[0], state.fit.shape[1], len(problem.servers)
-    # First what all servers have, then how many of each class of speed are open.
-    least, most, capacity = np.inf, 0.0, np.int64(0)
-    there = slow = middle = fast = open_slow = open_middle = open_fast = 0
-    for j in range(N):
-        if state.limit[b, j] >= 0.0:
-            there += 1
-            least, most = min(least, problem.servers[j].capacity), max(most, problem.servers[j].capacity)
-            of_one = _units(problem.servers[j].capacity / p.server_compute_max)
-            capacity += of_one * problem.servers[j].max_concurrent
-    for j in range(N):
-        if state.limit[b, j] >= 0.0:
-            speed, opened = _class_of(problem.servers[j].capacity, least, most), int(state.room[b, j] >= 0.0)
-            slow, open_slow = slow + int(speed == 0), open_slow + opened * int(speed == 0)
-            middle, open_middle = middle + int(speed == 1), open_middle + opened * int(speed == 1)
-            fast, open_fast = fast + int(speed == 2), open_fast + opened * int(speed == 2)
-    ready = _work_of(b, state.ready[b], env.num_ready, state, p) + _work_of(b, state.aside[b], env.num_aside, state, p)
-    if not p.peek:
-        ready += _work_of(b, state.offered[b], env.num_offered, state, p)
-    system = np.int64(0)
-    for w in range(env.first_live, env.workflows_arrived):
-        if is_live(state.workflows[b, w]):
-            system += _work_left(b, state.workflows[b, w], state, p)
-    at = _HEAD
-    # Work over capacity, in time units; without a server the work is that of a cluster of LEAST.
-    per = p.work_unit / max(LEAST, capacity / UNITS)
-    row[at] = _ready_work(ready, per)
-    row[at + 1] = _work(system, per)
-    row[at + 2] = _open_slow(open_slow, max(1, slow))
-    row[at + 3] = _open_middle(open_middle, max(1, middle))
-    row[at + 4] = _open_fast(open_fast, max(1, fast))
-    for k in range(count):
-        task = state.tasks[b, state.offered[b, k]]
-        workflow, fitting = state.workflows[b, task.workflow], 0
-        for j in range(N):
-            fitting += int(fit_of(b, state.offered[b, k], j, state, problem) != CLOSED)
-        at = _PAIRS_HEAD + k * _PAIRS_TASK + _TASK
-        demand = task.left * error_of(b, state.offered[b, k], state, p)
-        row[at] = _demand(demand / p.task_compute_max)
-        row[at + 1] = _tasks_left(workflow.num_seen - workflow.num_completed)
-        row[at + 2] = _log_work_left(_work_left(b, workflow, state, p), 1.0)
-        row[at + 3] = _rows(fitting, max(1, there))
-    for j in range(N):
-        at = _PAIRS_HEAD + K * _PAIRS_TASK + _PAIRS_SERVER * j + _SERVER
-        # A server that is away has none of these, and what follows sets only some of them.
-        row[at : at + _PAIRS_SERVER - _SERVER] = 0.0
-        if state.limit[b, j] < 0.0:
-            continue
-        server = problem.servers[j]
-        row[at + 2] = _speed(server.capacity, least)
-        if count == 0:
-            continue
-        i = state.offered[b, 0]
-        task, followers = state.tasks[b, i], float(state.details[b, i].descendants)
-        demand = task.left * error_of(b, i, state, p)
-        lasts = _lasts(transfer_time(b, i, j, state, problem) + demand / server.capacity, p.per_time_unit)
-        busy = 0.0 if fit_of(b, i, j, state, problem) == OPEN else 1.0
-        # n^2: the weight of a second in the price rule, by which its other terms are divided (see `Skip`).
-        speed, squared = _class_of(server.capacity, least, most), followers * followers
-        row[at] = lasts
-        row[at + 1] = _busy(busy)
-        row[at + 3] = _busy_shared(busy, squared)
-        row[at + 4] = _lasts_middle(lasts, squared) if speed == 1 else 0.0
-        row[at + 5] = _lasts_fast(lasts, squared) if speed == 2 else 0.0
-
-
-@internal
-def _class_of(capacity, least, most):  # type: ignore[no-untyped-def]
-    """0 of the slowest servers, 2 of the fastest where speeds differ, 1 of those between."""
-    if capacity == least:
-        return 0
-    return 2 if capacity == most else 1

@@ -29,7 +29,7 @@ imitation: {expert: null} | imitation.expert | scale with imitation.expert
 imitation: {expert: fastest-idle, episodes: 1000000000} | imitation.episodes | equal to 100000 (got 1000000000)
 ppo: {passes: '1_0'} | ppo.passes: must be a number, not '1_0'
 network: {num_heads: 3} | num_heads 3
-network: {skip: price} | network.skip price | env.observation.feature_set pairs (got paper)
+network: {skip: adaptive} | network.skip adaptive | scale-any (got paper) | none, linear
 network: {mlp_hidden: [on]} | network.mlp_hidden: entry 0 must be a number, not true (in YAML also on, yes)
 resources: {cpus: 1.0e-17} | resources.cpus | greater than or equal to 0.01
 srr: {lambda_kl: off} | srr.lambda_kl: must be a number, not false (in YAML also off, no)

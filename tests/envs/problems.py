@@ -89,5 +89,5 @@ ENVIRONMENTS: dict[str, tuple[str, EnvConfig]] = {
         for name, features in zip(FORMS, itertools.cycle(FEATURE_SETS), strict=False)
     },
     "drawn as a whole": (ENV_ID, scenario("coding-agents-0.9").at_scale(4).model_copy(update={"episode": CUT})),
-    "in steps and pairs": (ENV_ID, config_of("step, shortest", "pairs")),
+    "in steps": (ENV_ID, config_of("step, shortest", "rounds")),
 }

@@ -106,7 +106,7 @@ def test_a_policy_is_a_folder_that_plays_the_same(tmp_path: Any) -> None:
         ({"method": "scale", "ppo": {"copies": 4}}, ["ppo.copies", "scale-any"]),
         ({"ppo": {"copies": None, "advantage": "critic"}}, ["ppo.copies", "2 and more"]),
         ({"method": "scale", "ppo": {"advantage": "group"}}, ["ppo.advantage", "copies"]),
-        ({"network": {"skip": "price"}}, ["network.skip price", "pairs", "adaptive, naive"]),
+        ({"network": {"skip": "lmetric"}}, ["network.skip lmetric", "replicas", "adaptive, naive"]),
         ({"method": "scale", "network": {"skip": "naive"}}, ["network.skip naive", "scale-any"]),
         ({"method": "scale", "network": {"scarce": 1}}, ["network.scarce 1", "scale-any"]),
         ({"network": {"penalty": 0.5}}, ["network.penalty 0.5", "skip adaptive", "naive"]),

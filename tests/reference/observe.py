@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from rllib_scale.config import EnvConfig
 from rllib_scale.observation.answers import CLOSED, OPEN, TAKEN
-from rllib_scale.observation.feature_sets import FEATURE_SETS, LEAST, PAIRS, PAPER, UNITS
+from rllib_scale.observation.feature_sets import FEATURE_SETS, PAPER
 from rllib_scale.observation.snapshot import UP, LiveWorkflow, Snapshot
 from rllib_scale.workloads.fitting import fits
 
@@ -24,12 +24,9 @@ def observe(now: Snapshot, env: EnvConfig) -> NDArray[np.float32]:
     features, count = FEATURE_SETS[env.observation.feature_set], env.decision.offered
     tasks = np.zeros((count, features.task_dim))
     for k, at in enumerate(now.candidates[:count]):
-        tasks[k] = _task(now, now.ready[at], env)[: features.task_dim]
+        tasks[k] = _task(now, now.ready[at], env)
     context = _context(now)[: features.context_dim]
     servers = _servers(now, env)[:, : features.server_dim]
-    if features is PAIRS:
-        context = np.append(context, _work(now, env))
-        servers = np.concatenate([servers, _pairs(now, env)], axis=1)
     return np.concatenate([context, tasks.ravel(), servers.ravel()]).astype(np.float32)
 
 
@@ -93,63 +90,7 @@ def _task(now: Snapshot, task: np.void, env: EnvConfig) -> tuple[float, ...]:
         math.log(_followers(workflow, row)),
         math.log1p((now.clock_s - task["arrival_s"]) / 10),
         math.log1p((now.clock_s - task["ready_s"]) / 10),
-        math.log(max(LEAST, task["compute_gflop"] / scales.task_compute_max_gflop)),
-        math.log((~workflow.completed).sum()),
-        math.log1p(_units(_of_places(workflow, scales.task_compute_max_gflop))),
-        int(has_room(task, now.memory_gb, now.max_concurrent, now)[now.status == UP].sum())
-        / max(1, int((now.status == UP).sum())),
     )
-
-
-def _of_places(workflow: LiveWorkflow, most_gflop: float) -> NDArray[np.float64]:
-    """Demand of each place that the unfinished tasks of a workflow take [most_gflop]."""
-    left = ~workflow.completed
-    return np.repeat(workflow.compute_gflop[left] / most_gflop, workflow.places[left])
-
-
-def _units(shares: NDArray[np.float64]) -> float:
-    """Their sum, each in whole units, so that it does not depend on their order."""
-    return float(np.floor(shares * UNITS + 0.5).astype(np.int64).sum()) / UNITS
-
-
-def _work(now: Snapshot, env: EnvConfig) -> NDArray[np.float64]:
-    """What `pairs` knows of the state beyond `rounds`."""
-    scales, there = env.observation, now.status == UP
-    capacity = now.capacity_gflops[there]
-    most = scales.task_compute_max_gflop
-    demands = [_of_places(workflow, most) for workflow in now.workflows.values()]
-    waiting = np.repeat(now.ready["compute_gflop"] / most, now.ready["places"])
-    work = (waiting, np.concatenate(demands) if demands else np.zeros(0))
-    unit = scales.task_compute_max_gflop / scales.server_compute_max_gflops / scales.time_unit_s
-    speeds = np.repeat(capacity / scales.server_compute_max_gflops, now.max_concurrent[there])
-    per = unit / max(LEAST, _units(speeds))
-    shares = [opened(now)[there][of_class].mean() if of_class.any() else 0.0 for of_class in _classes(capacity)]
-    return np.array([*(math.log1p(_units(of_places) * per) for of_places in work), *shares])
-
-
-def _classes(capacity: NDArray[np.float64]) -> list[NDArray[np.bool_]]:
-    """Which servers, of those there, are the slowest, neither, the fastest; all are the slowest of one speed."""
-    slow = capacity == capacity.min(initial=np.inf)
-    fast = (capacity == capacity.max(initial=0.0)) & ~slow
-    return [slow, ~slow & ~fast, fast]
-
-
-def _pairs(now: Snapshot, env: EnvConfig) -> NDArray[np.float64]:
-    """(N, 6) what `pairs` knows of the first candidate on each server beyond `rounds`; 0 where there is none."""
-    pairs, there = np.zeros((len(now.status), 6)), now.status == UP
-    capacity = now.capacity_gflops[there]
-    pairs[there, 2] = [math.log2(c / capacity.min()) / 2 for c in capacity]
-    if len(now.candidates):
-        at = int(now.candidates[0])
-        task = now.ready[at]
-        workflow = now.workflow(int(task["workflow"]))
-        squared = float(_followers(workflow, int(np.searchsorted(workflow.task, task["task"])))) ** 2
-        lasts = (transfer_s(now, at)[there] + task["compute_gflop"] / capacity) * (1 / env.observation.time_unit_s)
-        busy = 1.0 - (opened(now) & has_room_now(task, now))[there]
-        _, middle, fast = _classes(capacity)
-        columns = (lasts, busy, pairs[there, 2], busy / squared, lasts / squared * middle, lasts / squared * fast)
-        pairs[there] = np.stack(columns, axis=1)
-    return pairs
 
 
 def _followers(workflow: LiveWorkflow, row: int) -> int:
