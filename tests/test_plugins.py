@@ -510,8 +510,8 @@ def training_steps(reward: str | None, problems: ProblemsConfig | None) -> list[
     steps, begins = [], np.zeros(2, dtype=bool)
     for action in np.arange(40) % 4:
         before = rows[:, 0].copy()
-        rows, earned, terminated, truncated, infos = env.step(np.full(2, action))
-        steps.append((before, np.full(2, action), infos["elapsed_s"], begins, earned))
+        rows, earned, terminated, truncated, _ = env.step(np.full(2, action))
+        steps.append((before, np.full(2, action), env._engine.elapsed.copy(), begins, earned))
         begins = terminated | truncated
     assert any(step[3].any() for step in steps)
     return steps

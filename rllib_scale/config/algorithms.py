@@ -95,16 +95,7 @@ class PPO(Minibatched, Rewarded):
     """The paper's PPO [SCALE, sec. 5]."""
 
     name: Literal["ppo"]
-    time_unit_s: Positive | None = Field(
-        default=None,
-        description="gamma discounts so much time, so that answers that take no time are not discounted; null: "
-        "it discounts every decision [SCALE, sec. 4.1]",
-    )
     gae_lambda: Fraction = Field(default=0.95, description="lambda of generalised advantage estimation")
-    lambda_by: Literal["decision", "time"] = Field(
-        default="decision",
-        description="gae_lambda applies per decision or per time_unit_s",
-    )
     clip: Positive = Field(default=0.2, description="bound of the policy's ratio")
     entropy_coefficient: NonNegative = Field(default=0.01, description="weight of the entropy in the loss")
     value_coefficient: NonNegative = Field(default=0.5, description="c_1, open in the paper")
@@ -160,8 +151,6 @@ class PPO(Minibatched, Rewarded):
             raise ValueError(f"ppo.tail_weight {self.tail_weight:g}: not with ppo.advantage critic; valid: 0, or group")
         if self.groups > self.steps_per_epoch:
             raise ValueError(f"ppo.groups {self.groups}: more than ppo.steps_per_epoch {self.steps_per_epoch}")
-        if self.lambda_by == "time" and self.time_unit_s is None:
-            raise ValueError("ppo.lambda_by time: needs ppo.time_unit_s; valid: decision, or with a time_unit_s")
         return self
 
 

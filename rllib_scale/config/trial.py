@@ -107,8 +107,6 @@ class TrialConfig(Model):
         if not isinstance(algorithm, PPO | DQN | SAC):
             raise ValueError(f"resources.learners {learners}: method {self.method} learns in one process; valid: 0")
         key = "minibatch_size" if isinstance(algorithm, PPO) else "batch_size"
-        if isinstance(algorithm, PPO) and algorithm.time_unit_s is not None and learners > 1:
-            raise ValueError(f"resources.learners {learners}: not with ppo.time_unit_s; valid: 0, 1")
         if (rows := getattr(algorithm, key)) % learners:
             raise ValueError(
                 f"resources.learners {learners}: does not divide {algorithm.name}.{key} {rows}; valid: what divides it"

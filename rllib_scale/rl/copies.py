@@ -113,9 +113,8 @@ class CopiesRunner(ArrayEnvRunner):
             rows = rows - (ends[len(kept)] - len(each["reward"]))
             kept.append({name: column[rows] for name, column in each.items()})
             kept[-1]["observations"] = each["observations"][np.append(rows, -1)]
-            for name in ("reward", "elapsed"):
-                # Sums from each kept decision to the next one: rewards and seconds between them stay in the return.
-                kept[-1][name] = np.add.reduceat(each[name], rows) if len(rows) else each[name][:0]
+            # Sums from each kept decision to the next one: rewards between them stay in the return.
+            kept[-1]["reward"] = np.add.reduceat(each["reward"], rows) if len(rows) else each["reward"][:0]
             for name in ("terminated", "truncated"):
                 kept[-1][name][-1:] = each[name][-1]
         return kept

@@ -40,8 +40,6 @@ logger = logging.getLogger(__name__)
 FORWARDS = ("forward_exploration", "forward_inference", "_forward", "_forward_exploration", "_forward_inference")
 """Methods of a module that the compiled forward replaces."""
 COMPONENT_SAMPLER = "sampler"
-ELAPSED = "elapsed_s"
-"""Extra output of each step: time from its decision to the next one [s]."""
 
 
 @dataclass
@@ -183,7 +181,6 @@ class ArrayEnvRunner(SingleAgentEnvRunner):
                 logits=logits,
                 logp=logp[np.arange(size), actions],
                 reward=reward.astype(np.float32),
-                elapsed=infos["elapsed_s"].astype(np.float32),
                 terminated=terminated,
                 truncated=truncated,
             )
@@ -251,7 +248,6 @@ class ArrayEnvRunner(SingleAgentEnvRunner):
         outputs = {
             Columns.ACTION_DIST_INPUTS: piece["logits"],
             Columns.ACTION_LOGP: piece["logp"],
-            ELAPSED: piece["elapsed"],
             WEIGHTS_SEQ_NO: np.full(stop - start, self._weights_seq_no),
         }
         if GROUP_ADVANTAGE in piece:

@@ -196,7 +196,7 @@ class TrainingVectorEnv(SchedulingVectorEnv):
         return rows.copy()
 
     def _infos(self) -> dict[str, Any]:
-        return {"elapsed_s": self._engine.elapsed.copy(), "_elapsed_s": np.ones(self.num_envs, dtype=bool)}
+        return {}
 
     def get_state(self) -> dict[str, Any]:
         """See `SchedulingVectorEnv.get_state`."""

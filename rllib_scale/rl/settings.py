@@ -138,16 +138,5 @@ def off_policy_of(trial: TrialConfig) -> DQN | SAC:
     return trial.algorithm
 
 
-def refuse_time_discount(trial: TrialConfig, obstacle: str) -> None:
-    """Refuse `ppo.time_unit_s` where RLlib's own path, which discounts by step, does the work.
-
-    Raises:
-        UserError: the trial has it.
-    """
-    time_unit_s = ppo_of(trial).time_unit_s
-    if time_unit_s is not None:
-        raise UserError(f"ppo.time_unit_s {time_unit_s:g}: not with {obstacle}; valid: null")
-
-
 def _set(config: AlgorithmConfig, names: Iterable[str]) -> str | None:
     return next((name.lstrip("_") for name in names if getattr(config, name)), None)

@@ -22,7 +22,7 @@ ppo: {minibatch_size: 100} | ppo.steps_per_epoch 1024 | minibatch_size 100
 ppo: {steps_per_epoch: 1024000000000} | ppo.steps_per_epoch | equal to 10000000 (got 1024000000000)
 ppo: {reference_kl_coefficient: 0.1} | reference_kl_coefficient | give initial_policy
 training: {problems: {offered_load: [2, 1]}} | training.problems | low 2.0 | high 1.0
-ppo: {lambda_by: time} | ppo.lambda_by time | ppo.time_unit_s
+ppo: {time_unit_s: 1} | unknown key 'ppo.time_unit_s'
 ppo: {initial_policy: nowhere} | ppo.initial_policy | no file
 training: {learning_rate: 1e30} | training.learning_rate | equal to 1 (got 1e+30)
 imitation: {expert: null} | imitation.expert | scale with imitation.expert

@@ -183,7 +183,7 @@ def test_nobody_can_imitate_it_or_begin_with_it(folder: Path) -> None:
             ["reinforce.instances 1", "at least 2", "training.problems.servers"],
         ),
         ("decima", {"stop": {"env_steps": 100}}, ["stop.env_steps 100", "valid: stop.epochs"]),
-        ("deeprm", {"training": {"time_unit_s": 1}}, ["training.time_unit_s", "valid: ppo.time_unit_s"]),
+        ("deeprm", {"training": {"gae_lambda": 1}}, ["training.gae_lambda", "valid: ppo.gae_lambda"]),
         ("deeprm", {"training": {"reward": "a.b:c"}}, ["training.reward", "deeprm", "valid: ppo.reward, dqn.reward"]),
     ],
 )

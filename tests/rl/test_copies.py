@@ -20,7 +20,7 @@ from rllib_scale.networks.build import build_network
 from rllib_scale.observation.relative import RELATIVE
 from rllib_scale.observation.replicas import REPLICAS
 from rllib_scale.policies.policy import TrainedPolicy
-from rllib_scale.rl.env_runner import ELAPSED, GROUP_ADVANTAGE
+from rllib_scale.rl.env_runner import GROUP_ADVANTAGE
 from rllib_scale.rl.environment import FleetCopiesVectorEnv, make_env
 from rllib_scale.rl.methods import build_algorithm_config
 from rllib_scale.schedulers.adaptive_price import AdaptivePrice
@@ -143,9 +143,9 @@ def test_a_runner_returns_decisions_of_whole_groups_with_advantages_over_the_cop
     whole = algorithm_of(every).env_runner.sample()
     assert len(whole) == 3
     assert all(episode.is_done for episode in whole)
-    ends = [episode.get_extra_model_outputs(ELAPSED).sum() for episode in whole]
-    for kept in some:  # a thinned episode keeps the time from its first decision that is kept to the end
-        assert kept.get_extra_model_outputs(ELAPSED).sum() <= max(ends) + 1e-3
+    returns = [episode.get_rewards().sum() for episode in whole]
+    for kept in some:  # a thinned episode keeps the rewards from its first decision that is kept to the end
+        assert min(returns) - 1e-3 <= kept.get_rewards().sum() <= 0
     advantages = [episode.get_extra_model_outputs(GROUP_ADVANTAGE) for episode in whole]
     assert abs(sum(each[0] for each in advantages)) < 1e-3  # of the first moment, which all copies share
     assert all(np.isfinite(each).all() for each in advantages)

@@ -152,9 +152,9 @@ def test_its_variance_is_below_that_of_the_best_critic(ways: list[list[Trajector
     value_of = {row: total / weight for row, (total, weight) in sums.items()}  # of all functions of what is seen
     estimates = []
     for _, each in both:
-        ones, values = np.ones(len(each.rewards)), np.array([*(value_of[row] for row in each.rows), 0.0])
-        lengths, ended = np.array([len(ones)]), np.array([True])
-        advantages, _ = advantage_estimates(each.rewards, values, lengths, ended, ones, ones)
+        values = np.array([*(value_of[row] for row in each.rows), 0.0])
+        lengths, ended = np.array([len(each.rewards)]), np.array([True])
+        advantages, _ = advantage_estimates(each.rewards, values, lengths, ended, 1.0, 1.0)
         estimates.append(advantages @ each.scores)
     by_critic, variance = moments(np.array(estimates), np.array([p for p, _ in both]))
     groups = [over_copies(of, None) for of in ways]

@@ -11,7 +11,6 @@ from ray.rllib.evaluation.postprocessing import Postprocessing
 
 from rllib_scale.networks.inputs import MASKED
 from rllib_scale.networks.srr import srr
-from rllib_scale.rl.env_runner import ELAPSED
 from rllib_scale.rl.ppo.exact_batch import ExactBatch
 from rllib_scale.rl.ppo.lean_update import train_batch
 from rllib_scale.rl.ppo.loss import Outputs, Rows, Weights, ppo_loss
@@ -24,8 +23,8 @@ def values_of(batch: dict[str, torch.Tensor]) -> torch.Tensor:
     return batch[Columns.OBS] @ WEIGHT
 
 
-def episode(seed: int, elapsed: list[float], terminated: bool) -> SingleAgentEpisode:
-    rng, length = np.random.default_rng(seed), len(elapsed)
+def episode(seed: int, length: int, terminated: bool) -> SingleAgentEpisode:
+    rng = np.random.default_rng(seed)
     return SingleAgentEpisode(
         observations=list(rng.normal(size=(length + 1, 3)).astype(np.float32)),
         actions=list(rng.integers(4, size=length)),
@@ -34,34 +33,30 @@ def episode(seed: int, elapsed: list[float], terminated: bool) -> SingleAgentEpi
         extra_model_outputs={
             Columns.ACTION_LOGP: list(rng.normal(size=length)),
             Columns.ACTION_DIST_INPUTS: list(rng.normal(size=(length, 4))),
-            ELAPSED: list(elapsed),
         },
         terminated=terminated,
         len_lookback_buffer=0,
     )
 
 
-EPISODES = [episode(0, [0, 0, 3.5, 0, 1.25], True), episode(1, [0, 8, 0.5], False), episode(2, [2], False)]
+EPISODES = [episode(0, 5, True), episode(1, 3, False), episode(2, 1, False)]
 
 
-def plain_advantages(one: SingleAgentEpisode, unit: float | None, lambda_by_time: bool) -> list[float]:
-    rewards, elapsed = one.get_rewards(), one.get_extra_model_outputs(ELAPSED)
+def plain_advantages(one: SingleAgentEpisode) -> list[float]:
+    rewards = one.get_rewards()
     values = values_of({Columns.OBS: torch.from_numpy(np.array(one.get_observations()))}).double().tolist()
     if one.is_terminated:
         values[-1] = 0.0
     advantages, following = [], 0.0
     for t in reversed(range(len(one))):
-        discount = GAMMA if unit is None else GAMMA ** (float(elapsed[t]) / unit)
-        share = LAMBDA ** (float(elapsed[t]) / unit) if unit is not None and lambda_by_time else LAMBDA
-        following = rewards[t] + discount * values[t + 1] - values[t] + discount * share * following
+        following = rewards[t] + GAMMA * values[t + 1] - values[t] + GAMMA * LAMBDA * following
         advantages.insert(0, following)
     return advantages
 
 
-@pytest.mark.parametrize(("unit", "lambda_by_time"), [(4.0, False), (4.0, True), (1.0, False), (None, False)])
-def test_advantages_by_plain_python(unit: float | None, lambda_by_time: bool) -> None:
-    batch = train_batch(EPISODES, values_of, GAMMA, LAMBDA, unit, lambda_by_time)
-    expected = np.concatenate([plain_advantages(one, unit, lambda_by_time) for one in EPISODES])
+def test_advantages_by_plain_python() -> None:
+    batch = train_batch(EPISODES, values_of, GAMMA, LAMBDA)
+    expected = np.concatenate([plain_advantages(one) for one in EPISODES])
     np.testing.assert_allclose(batch[Postprocessing.ADVANTAGES].numpy(), expected, rtol=1e-5, atol=1e-6)
     values = values_of(batch).numpy()
     np.testing.assert_allclose(batch[Postprocessing.VALUE_TARGETS].numpy(), expected + values, rtol=1e-5, atol=1e-6)

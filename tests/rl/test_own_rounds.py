@@ -58,8 +58,8 @@ def played(env: TrainingVectorEnv, steps: int) -> list[np.ndarray]:
     """What is shown in so many steps, in which the first row that the mask leaves open is named."""
     shown, rows = [], env._rows
     for _ in range(steps):
-        rows, reward, terminated, truncated, infos = env.step(rows[:, -env.config.cluster.num_rows :].argmax(1))
-        shown.append(np.column_stack([rows, reward, terminated, truncated, infos["elapsed_s"]]))
+        rows, reward, terminated, truncated, _ = env.step(rows[:, -env.config.cluster.num_rows :].argmax(1))
+        shown.append(np.column_stack([rows, reward, terminated, truncated, env._engine.elapsed]))
     return shown
 
 

@@ -40,7 +40,6 @@ TRIAL = TrialConfig(
     ),
     env=EnvConfig(episode=EpisodeConfig(horizon_s=6.0)),
 )
-BY_TIME = TRIAL.model_copy(update={"algorithm": TRIAL.algorithm.model_copy(update={"time_unit_s": 1.0})})
 IMITATING = TrialConfig(imitation={"expert": "fastest-idle"})
 ROUNDING = 0.03
 """Of the learning rate, in 16 steps of Adam."""
@@ -181,7 +180,6 @@ def test_what_the_lean_learner_cannot_follow_rllibs_update_does(learn: Any, capl
             {"offline_data": {"output": "/nowhere"}, "env_runners": {"batch_mode": "complete_episodes"}},
             "output '/nowhere'.*OfflineSingleAgentEnvRunner",
         ),
-        (BY_TIME, {"learners": {"learner_connector": lambda *_: Halved()}}, "time_unit_s 1: not with learner_"),
         (TrialConfig(method="dqn"), {"training": {"n_step": 3}}, "n_step 3"),
         (TrialConfig(method="dqn"), {"training": {"dueling": False}}, "dueling False"),
         (TrialConfig(method="dqn"), {"training": {"epsilon": 0.5}}, r"epsilon 0\.5.*dqn\.epsilon_initial"),

@@ -18,19 +18,14 @@ from ray.rllib.evaluation.postprocessing import Postprocessing
 from torch import Tensor
 
 from rllib_scale.compiled import compiled
-from rllib_scale.rl.env_runner import ELAPSED, GROUP_ADVANTAGE
+from rllib_scale.rl.env_runner import GROUP_ADVANTAGE
 
 Batch = dict[str, Tensor]
 
 
 @torch.no_grad()
 def train_batch(
-    episodes: Sequence[SingleAgentEpisode],
-    values_of: Callable[[Batch], Tensor],
-    gamma: float,
-    lambda_: float,
-    time_unit_s: float | None = None,
-    lambda_by_time: bool = False,
+    episodes: Sequence[SingleAgentEpisode], values_of: Callable[[Batch], Tensor], gamma: float, lambda_: float
 ) -> Batch:
     """All T steps of some episodes, or pieces of them, one after the other, as rows with the columns of the loss.
 
@@ -39,21 +34,14 @@ def train_batch(
         values_of: the critic, a batch of observations (T + E, width) to values (T + E,).
         gamma: discount.
         lambda_: of generalised advantage estimation.
-        time_unit_s: gamma discounts so much elapsed time; None: every step.
-        lambda_by_time: whether `lambda_` counts for so much elapsed time, too.
     """
     # Every piece has one observation more than steps: its value stands for what comes after the piece.
     observations = torch.from_numpy(_concatenate([episode.get_observations() for episode in episodes], np.float32))
     lengths = np.array([len(episode) for episode in episodes])
     rewards = _concatenate([episode.get_rewards() for episode in episodes], np.float64)
-    seen = (
-        values_of({Columns.OBS: observations}).double().numpy(),
-        lengths,
-        np.array([episode.is_terminated for episode in episodes]),
-        _discounts(episodes, gamma, time_unit_s),
-    )
-    lambdas = _discounts(episodes, lambda_, time_unit_s if lambda_by_time else None)
-    advantages, targets = advantage_estimates(rewards, *seen, lambdas)
+    values = values_of({Columns.OBS: observations}).double().numpy()
+    terminated = np.array([episode.is_terminated for episode in episodes])
+    advantages, targets = advantage_estimates(rewards, values, lengths, terminated, gamma, lambda_)
     if all(GROUP_ADVANTAGE in episode.extra_model_outputs for episode in episodes):
         advantages = _concatenate([each.get_extra_model_outputs(GROUP_ADVANTAGE) for each in episodes], np.float64)
     # All but the last observation of each piece, which only bootstraps.
@@ -73,17 +61,8 @@ def train_batch(
     }
 
 
-def _discounts(episodes: Sequence[SingleAgentEpisode], gamma: float, time_unit_s: float | None) -> np.ndarray:
-    """(T,) discount of what comes after each step, `gamma` for each or for so much time."""
-    if time_unit_s is None:
-        return np.full(sum(map(len, episodes)), gamma)
-    elapsed = _concatenate([episode.get_extra_model_outputs(ELAPSED) for episode in episodes], np.float64)
-    # Semi-Markov: what comes after dt counts gamma^(dt / unit), however many decisions fall into it.
-    return gamma ** (elapsed / time_unit_s)
-
-
 @partial(compiled, allocates=True)
-def advantage_estimates(rewards, values, lengths, terminated, discounts, lambdas):  # type: ignore[no-untyped-def]
+def advantage_estimates(rewards, values, lengths, terminated, gamma, lambda_):  # type: ignore[no-untyped-def]
     """Generalised advantage estimation over E pieces of episodes.
 
     Args:
@@ -91,8 +70,8 @@ def advantage_estimates(rewards, values, lengths, terminated, discounts, lambdas
         values: (T + E,), those of a piece followed by the value of its last observation.
         lengths: (E,) steps of each piece; they sum to T.
         terminated: (E,) whether nothing comes after the piece, so that its last value counts as 0.
-        discounts: (T,) of what comes after each step.
-        lambdas: (T,) share of the next step's advantage.
+        gamma: discount.
+        lambda_: share of the next step's advantage.
 
     Returns:
         Advantages (T,) and value targets (T,).
@@ -103,12 +82,11 @@ def advantage_estimates(rewards, values, lengths, terminated, discounts, lambdas
     for e in range(len(lengths)):
         following = 0.0 if terminated[e] else values[start + e + lengths[e]]
         advantage = 0.0
-        # From the back: A_t = r_t + gamma_t V(s_t+1) - V(s_t) + gamma_t lambda_t A_t+1.
+        # From the back: A_t = r_t + gamma V(s_t+1) - V(s_t) + gamma lambda A_t+1.
         for t in range(start + lengths[e] - 1, start - 1, -1):
             # Each piece before this one has one value more than steps.
             value = values[t + e]
-            gamma = discounts[t]
-            advantage = rewards[t] + gamma * following - value + gamma * lambdas[t] * advantage
+            advantage = rewards[t] + gamma * following - value + gamma * lambda_ * advantage
             advantages[t], targets[t] = advantage, advantage + value
             following = value
         start += lengths[e]

@@ -33,7 +33,6 @@ from rllib_scale.networks.compiled.fused import fuse
 from rllib_scale.networks.srr import feature_statistics, ramp
 from rllib_scale.policies.policy import initial_network
 from rllib_scale.rl.distributed import gathered, own
-from rllib_scale.rl.env_runner import ELAPSED
 from rllib_scale.rl.gradients import LeanLearner, mean_norm
 from rllib_scale.rl.ppo.exact_batch import REFERENCE_LOGITS, ExactBatch
 from rllib_scale.rl.ppo.lean_update import Batch, minibatches, train_batch
@@ -42,7 +41,6 @@ from rllib_scale.rl.settings import (
     NOT_BY_PPO,
     fixed_rate,
     ppo_of,
-    refuse_time_discount,
     refuse_unfollowed,
 )
 
@@ -89,8 +87,6 @@ class SchedulingLearner(LeanLearner, PPOTorchLearner):
         # One compiled pass each way; under RLlib's own update the network keeps torch's operations.
         if self._obstacle is None:
             self._own_module.fused = fuse(network)
-        else:
-            refuse_time_discount(self.trial, self._obstacle)
         # ln pi of the initial policy is computed once an epoch for all rows, not in each minibatch.
         held_to = None
         if reference is not None and self.ppo.reference_kl_coefficient > 0:
@@ -195,22 +191,13 @@ class SchedulingLearner(LeanLearner, PPOTorchLearner):
             return "the input is not single-agent episodes"
         if rows % (minibatch_size or rows):
             return f"minibatch_size {minibatch_size} does not divide {rows} rows"
-        if self.ppo.time_unit_s is not None and ELAPSED not in episodes[0].extra_model_outputs:
-            refuse_time_discount(self.trial, "RLlib's environment runner")
         if sum(map(len, episodes)) < rows:
             return f"fewer than {rows} steps were sampled"
         return None
 
     def _lean_batch(self, episodes: list[SingleAgentEpisode]) -> Batch:
         """The rows of the epoch, in random order."""
-        batch = train_batch(
-            episodes,
-            self._own_module.compute_values,
-            self.config.gamma,
-            self.config.lambda_,
-            self.ppo.time_unit_s,
-            lambda_by_time=self.ppo.lambda_by == "time",
-        )
+        batch = train_batch(episodes, self._own_module.compute_values, self.config.gamma, self.config.lambda_)
         kept = self._exact_batch.select(batch, torch.arange(len(batch[Columns.OBS])))
         self._exact_batch.kept = {DEFAULT_MODULE_ID: kept}
         return kept
