@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 from rllib_scale_analysis import load
 from rllib_scale_analysis.rows import Setting, require_one_setting, select, settings, variants
+from rllib_scale_analysis.tables.comparisons import paired_table
 from rllib_scale_analysis.variants import labelled
 
 from artificial_results import (
@@ -23,6 +24,7 @@ from artificial_results import (
     typed_episodes,
     write_folder,
 )
+from rllib_scale.config import METHODS
 from rllib_scale.errors import UserError
 from rllib_scale.results import tables as results
 from rllib_scale.results.columns import EPISODE_COLUMNS, FEATURE_COLUMNS, TRAINING_COLUMNS
@@ -42,6 +44,15 @@ def test_frames_have_the_documented_columns_and_types(results_folder: Path) -> N
     assert len(loaded.training) == 3 * 5 * 40
     assert loaded.manifest["sweep"] == "artificial"
     assert loaded.notes == ()
+
+
+def test_rows_of_a_method_that_is_gone_are_read() -> None:
+    folder = Path(__file__).parents[2] / "analysis" / "studies" / "beyond" / "clones"
+    loaded = load(folder)
+    assert "crossattn-r" not in METHODS
+    assert (loaded.episodes["method"] == "crossattn-r").sum() == 960
+    assert len(loaded.trainings) == 6
+    assert len(paired_table(select(loaded.episodes, "steady-0.9", "feasible", "argmax"))) > 0
 
 
 def test_invalid_share_is_all_invalid_decisions_over_decisions() -> None:

@@ -179,7 +179,7 @@ def test_it_learns_and_goes_on_to_the_bit(
         np.testing.assert_array_equal(array, weights_of(other)[name], err_msg=name)
     assert any(not np.array_equal(start[name], array) for name, array in weights_of(one).items() if "pointer" in name)
     assert np.isfinite(row["policy_loss"])
-    assert module_of(one).masked == (given is ON_REPLICAS), "rows of scale-any end without a mask"
+    assert one.get_module().masked == (given is ON_REPLICAS), "rows of scale-any end without a mask"
     if not resources.get("learners"):
         assert float(module_of(one).sharpness) == pytest.approx(3.0 ** (3 / 4))
         assert learner_of(one).loss_weights().value == 0.0
