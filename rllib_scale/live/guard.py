@@ -204,5 +204,5 @@ class _Shadow:
             flow, task = about
             if engine.is_under_way(flow.number) and engine.has_ended(flow.number, task):
                 engine.lost(flow.number, task)
-        else:  # a server leaves or joins
+        elif what != "round":  # the rule is asked then, too; else a server leaves or joins
             getattr(engine, what)(about)
