@@ -9,7 +9,8 @@ import numpy as np
 from benchmarks.measure import Measure
 from rllib_scale.config.schedulers import FLEET_RULES, HEURISTICS
 from rllib_scale.live.holding import HoldingRouter
-from rllib_scale.live.routing import Demand, Replica, RouterSettings, Routing
+from rllib_scale.live.requests import Demand, Replica, RouterSettings
+from rllib_scale.live.routing import Routing
 
 SCHEDULERS = (*(name for name, known in HEURISTICS.items() if not known.no_router), *FLEET_RULES, "lmetric:gate=1")
 REPLICAS, PLACES, WAITING = 16, 4, 2000

@@ -16,6 +16,7 @@ API: dict[str, tuple[str, tuple[str, ...]]] = {
             *_modules(".workloads", "model generators family"),
             *_modules(".evaluation", "play workflows candidates"),
             *("rllib_scale.simulator.backend", "rllib_scale.simulator.event_engine"),
+            "rllib_scale.simulator.outside_state",
             *_modules(".observation", "snapshot view answers policy"),
             "rllib_scale.envs.gantt",
         ),

@@ -152,6 +152,7 @@ class RayBackend:
             if is_due or events:
                 self._has_news = True
                 self._give_up_what_is_hopeless()
+                self.tell("round", None, now)
                 return True
         return False
 

@@ -39,7 +39,7 @@ LOG = logging.getLogger(__name__)
 
 
 class Guard(NamedTuple):
-    """Which rule takes over, for good, and when; see `live.routing.GuardSettings` for that of a router."""
+    """Which rule takes over, for good, and when; see `live.requests.GuardSettings` for that of a router."""
 
     scheduler: str | Path | Policy = "fastest-idle"
     margin: float = 0.1  # once workflows stay longer by more than this share than they would with it
@@ -204,5 +204,5 @@ class _Shadow:
             flow, task = about
             if engine.is_under_way(flow.number) and engine.has_ended(flow.number, task):
                 engine.lost(flow.number, task)
-        else:  # a server leaves or joins
+        elif what != "round":  # the rule is asked then, too; else a server leaves or joins
             getattr(engine, what)(about)

@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 
 from rllib_scale.live.comparison import Comparison, Durations, is_same
-from rllib_scale.live.routing import Demand, GuardSettings, Replica, RouterSettings, Routing
+from rllib_scale.live.requests import Demand, GuardSettings, Replica, RouterSettings
+from rllib_scale.live.routing import Routing
 from rllib_scale.observation.policy import Policy
 from rllib_scale.simulator.outside_state import Attempt
 

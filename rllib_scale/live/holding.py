@@ -17,7 +17,8 @@ import numpy as np
 from rllib_scale.compiled import Direct
 from rllib_scale.config.schedulers import FLEET_RULES, RuleSpec, parse_scheduler
 from rllib_scale.errors import UserError, offered
-from rllib_scale.live.routing import SESSIONS, Demand, Replica, RouterSettings, check_arrival
+from rllib_scale.live.requests import Demand, Replica, RouterSettings, check_arrival
+from rllib_scale.live.routing import SESSIONS
 from rllib_scale.live.stats import LiveStats
 from rllib_scale.schedulers.replicas import REPLICA_RULES
 from rllib_scale.simulator.replicas.handles import fleet_handles

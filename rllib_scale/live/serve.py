@@ -24,7 +24,7 @@ from rllib_scale.config.yaml_files import build_model
 from rllib_scale.errors import UserError
 from rllib_scale.live.guarded_routing import GuardedRouting
 from rllib_scale.live.holding import HoldingRouter, check_used, is_for_replicas
-from rllib_scale.live.routing import Demand, Replica, RouterSettings
+from rllib_scale.live.requests import Demand, Replica, RouterSettings
 from rllib_scale.live.stats import Exporter, LiveStats, remember, remembered, total
 
 LOOK_AGAIN_S = 0.1
@@ -38,7 +38,7 @@ def router_config(scheduler: str = "sticky", **settings: Any) -> RequestRouterCo
 
     Args:
         scheduler: a heuristic's name, the folder of an exported policy, or zoo:NAME.
-        settings: further fields of `routing.RouterSettings`.
+        settings: further fields of `requests.RouterSettings`.
 
     Raises:
         UserError: there is no such scheduler, it does not fit, or a setting is none.
@@ -58,7 +58,7 @@ class PolicyRouter(RequestRouter):
     """
 
     def initialize_state(self, **kwargs: Any) -> None:
-        """See `RequestRouter.initialize_state`. `kwargs`: fields of `routing.RouterSettings`."""
+        """See `RequestRouter.initialize_state`. `kwargs`: fields of `requests.RouterSettings`."""
         self._wrong: UserError | None = None
         self._places: dict[int, asyncio.Future[str]] = {}  # of requests that wait
         self._sent: dict[int, PendingRequest] = {}  # that do not any more

@@ -14,7 +14,7 @@ from rllib_scale.config.schedulers import FLEET_RULES
 from rllib_scale.errors import UserError
 from rllib_scale.live import holding
 from rllib_scale.live.holding import HoldingRouter
-from rllib_scale.live.routing import Demand, Replica, RouterSettings
+from rllib_scale.live.requests import Demand, Replica, RouterSettings
 from rllib_scale.live.serve import router_config
 
 TWO = [Replica("a", 64, 1.0, 16.0), Replica("b", 64, 1.0, 16.0)]

@@ -20,7 +20,8 @@ from rllib_scale.config import TrialConfig
 from rllib_scale.errors import UserError
 from rllib_scale.live.guarded_routing import GuardedRouting
 from rllib_scale.live.holding import HoldingRouter
-from rllib_scale.live.routing import Demand, Replica, RouterSettings, Routing
+from rllib_scale.live.requests import Demand, Replica, RouterSettings
+from rllib_scale.live.routing import Routing
 from rllib_scale.live.serve import router_config
 from rllib_scale.policies.policy import save_policy
 from rllib_scale.schedulers.context import LOAD_UNIT, PRIOR_LOAD

@@ -64,6 +64,7 @@ class VirtualBackend:
             flow = self.flows[self.pending.pop(0)[1]]
             engine.arrive(flow.number, flow.arrival_s, flow.demands, flow.edges, flow.edge_gb)
             self.tell("arrive", flow, now)
+        self.tell("round", None, now)
         return True
 
     def give_up(self, number: int) -> None:

@@ -143,7 +143,8 @@ def test_it_is_evaluated_by_its_folder(folder: Path, tmp_path: Path) -> None:
 
 @deeprm_alone
 def test_the_image_is_of_one_number_of_servers(folder: Path) -> None:
-    from rllib_scale.live.routing import RouterSettings, policy_of
+    from rllib_scale.live.requests import RouterSettings
+    from rllib_scale.live.routing import policy_of
 
     line = refused("evaluate", folder, "--scenario", "steady-0.7", "--scales", "16")
     assert "was trained at 8 servers and knows no other number (got 16)" in line

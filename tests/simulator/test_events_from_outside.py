@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from live.problems import problem, set_fields, task, work
-from rllib_scale.config import EnvConfig, EpisodeConfig, TierConfig, scenario
+from rllib_scale.config import EnvConfig, TierConfig, scenario
 from rllib_scale.errors import UserError
 from rllib_scale.observation.answers import OUTCOMES
 from rllib_scale.observation.snapshot import AWAY, UP
@@ -312,20 +312,6 @@ def test_what_no_event_says_is_refused() -> None:
     revealed = set_fields(scenario("steady-0.7"), "information", workflows="revealed")
     with pytest.raises(UserError, match=r"information\.workflows: .*; valid: whole"):
         EventEngine(revealed)
-
-
-def test_a_task_of_four_places_counts_as_four_in_the_features() -> None:
-    """The work that waits and that is left, on a server of one place as on wide ones."""
-    for tiers in (TIERS[:1], TIERS):
-        env = problem(tiers, episode=EpisodeConfig(mask="none", horizon_s=1e6))
-        env, found = set_fields(env, "observation", feature_set="pairs"), []
-        for places in (1, 4):
-            engine, asks = EventEngine(env), iter([True])
-            engine.arrive(0, 0.0, np.array([(1.0, 1.0, 0.0, 0.0, places, 0)], dtype=TASK_DEMAND), np.zeros((0, 2)))
-            engine.begin(True, lambda asks=asks: next(asks, False))
-            names = [feature.name for feature in engine.features.context]
-            found.append(np.expm1(engine.observation[0, [names.index("ready_work"), names.index("work")]]))
-        np.testing.assert_allclose(found[1], 4 * found[0], rtol=1e-5)
 
 
 def test_the_servers_that_a_new_policy_sees_are_in_its_units() -> None:

@@ -184,7 +184,8 @@ def test_what_a_config_cannot_name_is_refused() -> None:
 def test_the_router_and_the_library_take_a_name() -> None:
     from rllib_scale.config import TierConfig
     from rllib_scale.live import Cluster
-    from rllib_scale.live.routing import RouterSettings, policy_of
+    from rllib_scale.live.requests import RouterSettings
+    from rllib_scale.live.routing import policy_of
 
     assert policy_of(RouterSettings(scheduler="zoo:context-price"))[0].name == "zoo:context-price"
     by_path = policy_of(RouterSettings(scheduler="rllib_scale.schedulers.rules:LargeOnly"))[0]

@@ -1,0 +1,81 @@
+"""What a router of requests is told: its settings, the replicas, and what each request needs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Container, Hashable
+from typing import Annotated, Any, NamedTuple
+
+from pydantic import BeforeValidator, Field
+
+from rllib_scale.config.base import Count, Model, NonNegative, Positive
+from rllib_scale.config.cluster import MAX_PLACES, Label
+from rllib_scale.config.replicas import Replica as LanguageModelReplica
+from rllib_scale.live.comparison import STEPS
+
+
+class Demand(Model):
+    """What a request is declared to need."""
+
+    compute_gflop: Positive = 1.0
+    memory_gb: NonNegative = 0.0
+    places: int = Field(default=1, ge=1, le=MAX_PLACES, description="of its replica's `max_ongoing_requests`")
+    labels: tuple[Label, ...] = Field(default=(), description="that its replica must have, all of them")
+    moved_gb: NonNegative = Field(default=1.0, description="where it runs on another replica than the call before")
+    session: str | None = Field(default=None, description="whose calls follow each other")
+    prompt_tokens: Count = Field(default=1, description="of a call of a language model, its context included")
+
+
+class GuardSettings(Model):
+    """The rule that takes over from the scheduler of a router, for good, and when; see `live.guard`."""
+
+    scheduler: str = Field(default="fastest-idle", description="as of the router")
+    margin: NonNegative = Field(default=0.1, description="requests may stay longer by this share than with it")
+    window: int = Field(default=1000, ge=STEPS, description="over so many requests that arrive, or that end")
+
+
+class RouterSettings(Model):
+    """The `request_router_kwargs` of a deployment."""
+
+    scheduler: str = Field(
+        default="sticky", description="a heuristic's name, the folder of an exported policy, or zoo:NAME"
+    )
+    demand: str | dict[str, Any] | None = Field(
+        default=None,
+        description="`module:function`, which takes the arguments of a request and returns fields of Demand; or those "
+        "fields, the same for all",
+    )
+    compute_gflops: Positive = Field(default=1.0, description="of a request, where `record_routing_stats` says nothing")
+    memory_gb: Positive = Field(default=1e6, description="of a replica, where `record_routing_stats` says nothing")
+    slowdown: NonNegative = Field(default=0.0, description="by each other request on a replica")
+    bandwidth_gb_s: Positive = Field(default=10.0, description="at which what is elsewhere is moved, or made anew")
+    scenario: str = Field(default="coding-agents-0.7", description="whose communication and observation hold")
+    seed: int = Field(default=0, description="of the scheduler's draws")
+    replica: LanguageModelReplica | None = Field(
+        default=None, description="what each replica is, for rules of `service: replica`"
+    )
+    active_for_s: NonNegative = Field(
+        default=80.0, description="such a rule counts a session to the working set for so long after its last answer"
+    )
+    guard: Annotated[
+        GuardSettings | None,
+        BeforeValidator(lambda value: {"scheduler": value} if isinstance(value, str) else value),
+    ] = Field(default=None, description="a rule that takes over once requests stay longer than with it")
+
+
+class Replica(NamedTuple):
+    """A server of requests."""
+
+    name: str
+    max_concurrent: int
+    compute_gflops: float
+    memory_gb: float
+    labels: tuple[str, ...] | None = ()
+    """None: it has not said yet which it has."""
+
+
+def check_arrival(key: Hashable, since_s: float, known: Container[Hashable]) -> None:
+    """See `Routing.arrive`; `known`: requests that wait or run."""
+    if key in known or not math.isfinite(since_s):
+        wrong = "it waits or runs already" if key in known else f"came at {since_s} s, which is no time"
+        raise ValueError(f"request {key!r}: {wrong}")
