@@ -130,7 +130,7 @@ def convert_results(home: Path, to: Path) -> dict[str, str]:
             sizes[new] = sum(file.stat().st_size for file in (to / "policies" / new).iterdir())
     if len(ended):
         tables["trainings"] = tables["trainings"].assign(policy_bytes=lambda rows: rows["name"].map(sizes))
-    dataset.append(to, **plan.dimensions(), **tables)
+    dataset.append(to, **plan.dimensions(tables), **tables)
     content = manifest | {"version": VERSION, "plan": plan.to_json()} | _config(manifest["config"])
     write_json(to / "manifest.json", content)
     return plan.names
@@ -220,12 +220,15 @@ class _FormerPlan:
             raise UserError(f"{self._source}: protocol {each['protocol']}: is not that of its settings")
         return {"protocol": content_id(content), **described(merged(None, protocol_of(env, defaults=True), gone))}
 
-    def dimensions(self) -> dict[str, list[Row]]:
-        """The rows of dimensions."""
+    def dimensions(self, tables: Mapping[str, pd.DataFrame]) -> dict[str, list[Row]]:
+        """The rows of dimensions for converted tables; a search has changed some trainings that were planned."""
+        ids = {one for frame in tables.values() for one in frame.get("scheduler", ())}
         rows = [problem.row for problem in self._problems]
         origins = {(row["problem"], row["scenario"], row["number"]): row for row in rows}
         return {
-            "schedulers": [*{row["scheduler"]: row for row in self._schedulers.values()}.values()],
+            "schedulers": [
+                *{row["scheduler"]: row for row in self._schedulers.values() if row["scheduler"] in ids}.values()
+            ],
             "problems": [*origins.values()],
             "protocols": [*{row["protocol"]: row for row in self._protocols.values()}.values()],
         }
