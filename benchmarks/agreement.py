@@ -88,10 +88,10 @@ def ways(seed: int, iterations: int, steps: int) -> dict[str, AlgorithmConfig]:
     """The configurations that are compared, by name: see `run`."""
     settings: dict[str, Any] = {
         "seed": seed,
-        "ppo": {"epochs": iterations, "steps_per_epoch": steps},
+        "algorithm": {"epochs": iterations, "steps_per_epoch": steps},
         "srr": SRRConfig(ramp_start_epoch=0, ramp_epochs=iterations / 2),
     }
-    trial = TrialConfig(**settings)
+    trial = TrialConfig.of(**settings)
     return {
         "sweep": build_algorithm_config(trial),
         "PPOConfig": users_config(trial),

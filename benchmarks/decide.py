@@ -27,7 +27,7 @@ ROUNDS = (
 
 def run(rounds: int, servers: Sequence[int] = (16, 256, 1024, 4096, 16384), calls: int = 200) -> list[Measure]:
     """Medians over the rounds of the p50 and p99 of `calls` calls each; in a round every N has its turn."""
-    trial = TrialConfig()
+    trial = TrialConfig.of()
     policy = TrainedPolicy(build_network(trial), trial, epochs=0)
     engines = {n: Engine(trial.env.at_scale(n)) for n in servers}
     seen = {n: _after(engine, steps=50) for n, engine in engines.items()}

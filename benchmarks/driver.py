@@ -211,7 +211,7 @@ def simulate(sweep_file: Path, trainings: int, epochs: int) -> float:
     from rllib_scale.sweeps.evaluations import Evaluations
     from rllib_scale.sweeps.sweep import Sweep
 
-    settings = ["evaluation.heuristics=[]", f"resources.max_concurrent={RUNNING}", f"training.epochs={epochs}"]
+    settings = ["evaluation.heuristics=[]", f"resources.max_concurrent={RUNNING}", f"algorithm.epochs={epochs}"]
     plan = make_plan(load_sweep(sweep_file, settings), "x")
     actors = partial(_Actors, epochs=epochs)
     manager = "ray.tune.execution.tune_controller.RayActorManager"

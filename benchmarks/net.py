@@ -27,7 +27,7 @@ def run(rounds: int, servers: Sequence[int] = (16, 128, 512), batch: int = 256, 
     """
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    ours: Any = build_network(TrialConfig())
+    ours: Any = build_network(TrialConfig.of())
     textbook = Textbook(ours)
     measures = []
     for n in servers:

@@ -22,16 +22,16 @@ from rllib_scale.sweeps.trainable import make_learner
 SCENARIO, RULES = "steady-0.7", ("fastest-idle", "earliest-finish", "reserve", "adaptive-price")
 STEPS = {"steps_per_epoch": 256}
 TRAININGS: dict[str, dict[str, Any]] = {
-    "ppo, 2 passes": {"method": "scale", "ppo": STEPS | {"passes": 2}},
-    "ppo, 8 passes": {"method": "scale", "ppo": STEPS | {"passes": 8}},
-    "dqn": {"method": "dqn", "dqn": STEPS | {"warmup_steps": 64}},
-    "sac": {"method": "sac", "sac": STEPS | {"warmup_steps": 64}},
+    "ppo, 2 passes": {"method": "scale", "algorithm": STEPS | {"passes": 2}},
+    "ppo, 8 passes": {"method": "scale", "algorithm": STEPS | {"passes": 8}},
+    "dqn": {"method": "dqn", "algorithm": STEPS | {"warmup_steps": 64}},
+    "sac": {"method": "sac", "algorithm": STEPS | {"warmup_steps": 64}},
     "imitation": {
         "method": "crossattn",
-        "imitation": STEPS | {"expert": "fastest-idle", "episodes": 4, "holdout_episodes": 1},
+        "algorithm": STEPS | {"name": "imitation", "expert": "fastest-idle", "episodes": 4, "holdout_episodes": 1},
     },
-    "cma-es": {"method": "context-price", "cma": {"population": 4, "instances": 2, "validate_every": 1000}},
-    "reinforce": {"method": "decima", "reinforce": {"instances": 1, "episodes": 2, "validate_every": 1000}},
+    "cma-es": {"method": "context-price", "algorithm": {"population": 4, "instances": 2, "validate_every": 1000}},
+    "reinforce": {"method": "decima", "algorithm": {"instances": 1, "episodes": 2, "validate_every": 1000}},
 }
 
 
@@ -74,7 +74,7 @@ def _start() -> Measure:
 
 
 def _training(data: dict[str, Any], servers: int) -> Work:
-    trial = TrialConfig.model_validate({"seed": 1, "env": scenario(SCENARIO).at_scale(servers)} | data)
+    trial = TrialConfig.of(seed=1, env=scenario(SCENARIO).at_scale(servers), **data)
     learner = make_learner(trial, None)
     epochs = iter(range(1, sys.maxsize))
 
@@ -97,7 +97,7 @@ def _rules(servers: int, episodes: int) -> Work:
 
 
 def _policy(servers: int, episodes: int) -> Work:
-    trial = TrialConfig(method="scale", seed=1, env=scenario(SCENARIO).at_scale(servers))
+    trial = TrialConfig.of("scale", seed=1, env=scenario(SCENARIO).at_scale(servers))
     policy: Any = TrainedPolicy(build_network(trial), trial, epochs=1, mask="feasible")
 
     def work() -> float:

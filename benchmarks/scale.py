@@ -67,7 +67,7 @@ def make_rows(folder: Path, rows: int) -> None:
     episodes = dataset.read(Location(str(source)), "episodes")
     learned = int((episodes["kind"] == "learned").sum())
     copies = max(1, round(rows / (SETTINGS_OF_ROWS * learned + len(episodes) - learned)))
-    changes = [f"grid.training.learning_rate={_rates(SETTINGS_OF_ROWS)}", f"evaluation.episodes={30 * copies}"]
+    changes = [f"grid.algorithm.learning_rate={_rates(SETTINGS_OF_ROWS)}", f"evaluation.episodes={30 * copies}"]
     _make(folder, ROOT / "tune_configs" / "transfer.yaml", changes, episodes, copies)
 
 
@@ -78,7 +78,7 @@ def make_variants(folder: Path, variants: int) -> None:
     paper = (episodes["scenario"] == "paper") & (episodes["mask"] == "none") & (episodes["test_servers"] <= 48)
     known = (episodes["kind"] == "heuristic") | episodes["method"].isin(methods)
     rates = _rates(variants // len(methods))
-    changes = ["seeds=[42]", "methods=[scale,crossattn,ppo]", f"grid={{training.learning_rate: {rates}}}"]
+    changes = ["seeds=[42]", "methods=[scale,crossattn,ppo]", f"grid={{algorithm.learning_rate: {rates}}}"]
     changes += ["evaluation.scales=[16,32,48]", "evaluation.masks=[none]"]
     _make(folder, ROOT / "tune_configs" / "table4.yaml", changes, episodes[paper & known], 1, _reproduction("training"))
 
@@ -157,7 +157,7 @@ SWEEP = """
 name: trials
 methods: [scale]
 seeds: [{seeds}]
-training: {{epochs: 3}}
+algorithm: {{epochs: 3}}
 grid:
   srr.lambda_decorrelation: {weights}
   srr.lambda_kl: {weights}

@@ -35,7 +35,7 @@ def run(
         servers: of the cluster, one comparison of environment runners each.
         counts: of environment runners, and of trainings side by side; the first is 1.
     """
-    trial = trial or TrialConfig()
+    trial = trial or TrialConfig.of()
     with ray_session(num_cpus=sum(counts)):  # all environment runners; those of one training work at a time
         measures = [measure for n in servers for measure in _env_runners(rounds, epochs, trial, n, counts)]
         return [*measures, *_side_by_side(rounds, epochs, trial, counts)]

@@ -28,7 +28,7 @@ def run(rounds: int, epochs: int = 3, trial: TrialConfig | None = None) -> list[
         epochs: of one run.
         trial: what is trained; default: SCALE as the paper trains it, N = 16, 4 environments.
     """
-    trial = trial or TrialConfig()
+    trial = trial or TrialConfig.of()
     with ray_session(num_cpus=1):
         return _throughput(rounds, epochs, trial)
 

@@ -22,7 +22,7 @@ from rllib_scale.rl.ppo.ppo_learner import SchedulingLearner
 from rllib_scale.rl.ppo.ppo_module import SchedulingModule
 
 torch.set_num_threads(1)  # the networks are small: more threads of a process wait for each other
-trial = TrialConfig(method="scale", training={"epochs": 2})
+trial = TrialConfig.of("scale", algorithm={"epochs": 2})
 plain = {"trial": trial.model_dump(mode="json")}
 register_training_env()
 algorithm = (

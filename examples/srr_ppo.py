@@ -83,7 +83,7 @@ def config_of(trial):
 
 
 if __name__ == "__main__":
-    trial = TrialConfig(method="scale", training={"epochs": int(sys.argv[1])})
+    trial = TrialConfig.of("scale", algorithm={"epochs": int(sys.argv[1])})
     algorithm = config_of(trial).build_algo()
     for epoch in range(trial.algorithm.epochs):
         result = algorithm.train()

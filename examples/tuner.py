@@ -17,7 +17,7 @@ EPOCHS = 3
 def main() -> None:
     """Train three learning rates for EPOCHS iterations each, and name the best."""
     ray.init(num_cpus=2)
-    trial = TrialConfig(method="scale", training={"epochs": EPOCHS}, ppo={"num_envs": 4})
+    trial = TrialConfig.of("scale", algorithm={"epochs": EPOCHS, "num_envs": 4})
     config = build_algorithm_config(trial).training(lr=tune.grid_search([1e-4, 3e-4, 1e-3]))
     tuner = tune.Tuner(
         config.algo_class,

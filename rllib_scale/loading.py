@@ -17,7 +17,7 @@ from typing import Any, cast
 
 from rllib_scale import plugins, zoo
 from rllib_scale.config import family
-from rllib_scale.config.base import Model
+from rllib_scale.config.base import Model, merged
 from rllib_scale.config.methods import METHODS
 from rllib_scale.config.paths import Kind, resolved
 from rllib_scale.config.pinned import DIGEST_SEPARATOR, digest_of
@@ -31,7 +31,8 @@ from rllib_scale.config.schedulers import (
     parse_scheduler,
     with_arguments,
 )
-from rllib_scale.config.sweep import EVALUATED_ALONE, SweepConfig
+from rllib_scale.config.sweep import EVALUATED_ALONE, VARIED, SweepConfig, layers
+from rllib_scale.config.trial import TrialConfig
 from rllib_scale.config.workload import TABLES
 from rllib_scale.config.yaml_files import build_model, parse_override, parse_yaml, read_text, set_path
 from rllib_scale.errors import UserError, offered
@@ -126,9 +127,13 @@ def read_mapping(file: Path, overrides: Iterable[str] = ()) -> dict[str, Any]:
 
 
 def overridden(data: dict[str, Any], overrides: Iterable[str]) -> dict[str, Any]:
-    """The data, in which every `key.path=value` is set."""
-    for override in overrides:
-        set_path(data, *parse_override(override))
+    """The data with every `key.path=value`: settings of trainings lie over those there, as in a grid."""
+    for path, value in map(parse_override, overrides):
+        section = path.partition(".")[0]
+        if section == "scenario" or section not in VARIED:
+            set_path(data, path, value)
+        elif path != section or value is not None:
+            data |= merged(TrialConfig, {section: data.get(section) or {}}, *layers(((path, value),)))
     return data
 
 

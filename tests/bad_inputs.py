@@ -64,7 +64,7 @@ def workloads(rng: Rng) -> Iterator[Case]:
 
 
 def policies(rng: Rng, folder: Path) -> Iterator[Case]:
-    save_policy(folder, random_network(method="ppo"), TrialConfig(method="ppo"), epochs=1)
+    save_policy(folder, random_network(method="ppo"), TrialConfig.of("ppo"), epochs=1)
     files = {f"p/{path.name}": path.read_bytes() for path in folder.iterdir()}
     for content in mutations(int(rng.integers(2**31)), json.loads(files["p/policy.json"])):
         command = ("evaluate", "./p", "--scales", "16", "--episodes", "1", "--horizon", "3")
@@ -75,7 +75,7 @@ SWEEP = {
     "name": "bad",
     "methods": ["scale", "crossattn"],
     "grid": {"srr.lambda_kl": [0, 0.1]},
-    "training": {"problems": {"servers": [8]}},
+    "algorithm": {"problems": {"servers": [8]}},
     "evaluation": {"scales": [4], "episodes": 1, "heuristics": ["reserve:waiting=2"], "scenarios": ["paper"]},
 }
 

@@ -20,7 +20,7 @@ from benchmarks.plain_ppo import PlainPPO
 from rllib_scale.config import SRRConfig, TrialConfig
 from rllib_scale.rl.ppo.loss import Rows
 
-TINY = TrialConfig(ppo={"epochs": 4, "steps_per_epoch": 64, "minibatch_size": 32, "passes": 2, "num_envs": 2})
+TINY = TrialConfig.of(algorithm={"epochs": 4, "steps_per_epoch": 64, "minibatch_size": 32, "passes": 2, "num_envs": 2})
 
 
 @pytest.fixture(scope="module")
@@ -190,7 +190,7 @@ def test_the_plain_update_is_ours(training_env: None) -> None:
     from rllib_scale.rl.methods import build_algorithm_config
 
     ppo = {"steps_per_epoch": 64, "minibatch_size": 64, "passes": 1, "num_envs": 2}
-    trial = TrialConfig(ppo=ppo, srr=SRRConfig(ramp_start_epoch=0, ramp_epochs=1))
+    trial = TrialConfig.of(algorithm=ppo, srr=SRRConfig(ramp_start_epoch=0, ramp_epochs=1))
     loop = PlainPPO(trial)
     algorithm = build_algorithm_config(trial).build_algo()
     learner = algorithm.learner_group._learner

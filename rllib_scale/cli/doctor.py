@@ -114,7 +114,7 @@ def compile_part(name: str) -> float:
         from rllib_scale.networks.build import build_network
         from rllib_scale.networks.compiled.fused import pass_through
 
-        pass_through(build_network(TrialConfig.model_validate({})))
+        pass_through(build_network(TrialConfig.of()))
     elif name == "bounds":
         from rllib_scale.bounds.lower_bounds import lower_bounds
 

@@ -133,8 +133,7 @@ def train(
     """Train one policy and evaluate it: a sweep of a single trial."""
     from rllib_scale.config import METHODS
     from rllib_scale.config.algorithms import ALGORITHM_MODELS
-    from rllib_scale.config.yaml_files import parse_override, set_path
-    from rllib_scale.loading import sweep_from
+    from rllib_scale.loading import overridden, sweep_from
     from rllib_scale.sweeps.planning import make_plan
 
     algorithm = METHODS[method if method in METHODS else "scale"].algorithm
@@ -146,9 +145,7 @@ def train(
         "seeds": [seed],
         "algorithm": {"epochs": epochs},
     }
-    for override in overrides:
-        set_path(data, *parse_override(override))
-    plan = make_plan(sweep_from(data, "train"), "train")
+    plan = make_plan(sweep_from(overridden(data, overrides), "train"), "train")
     _run(plan, results, address, trust)
 
 
@@ -162,21 +159,20 @@ def _plan(file: Path, overrides: tuple[str, ...]) -> Plan:
 def _check_and_print(plan: Plan, trust: bool) -> None:
     """Refuse a plan that cannot be carried out, or print its size."""
     from rllib_scale.config.inert import inert_settings
-    from rllib_scale.config.plan import cpus_per_trial, training_steps
+    from rllib_scale.config.plan import needs, training_steps
     from rllib_scale.config.search import few_points
     from rllib_scale.sweeps.checks import check_plan
     from rllib_scale.sweeps.cpu_time import sentence
 
     check_plan(plan, trust)
     sweep, trials = plan.sweep, plan.trials
-    each = cpus_per_trial(sweep.resources)
     epochs, steps = sorted({trial.config.stop_epochs for trial in trials}), training_steps(trials)
     if epochs:
         shown = f"{epochs[0]}" if len(epochs) == 1 else f"{epochs[0]} to {epochs[-1]}"
         say(
             f"{sweep.name}: {counted(len(trials), 'training')} of {shown} epochs (the paper trains 1000), "
             + (f"{steps:,} env steps in all; " if steps else "")
-            + f"each needs {each:g} CPU{'' if each == 1 else 's'}"
+            + f"each needs {needs(trial.config.resources for trial in trials)}"
         )
     else:
         say(f"{sweep.name}: rules alone, nothing to train")

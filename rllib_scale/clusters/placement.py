@@ -2,43 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from rllib_scale.config import TrialResources
-from rllib_scale.config.plan import cpus_per_trial
+from rllib_scale.config.plan import cpus_per_trial, needs
 from rllib_scale.errors import UserError
 
 STARTING = "imports, and compiles once after an installation, up to a minute"
 """What a training does that has its CPUs and no epoch yet."""
 
 
-def trials_at_once(resources: TrialResources, joined: bool) -> int | None:
-    """How many trainings fit side by side on a local Ray; None on a cluster, which may grow.
+def trials_at_once(trainings: Iterable[TrialResources], joined: bool) -> int | None:
+    """How many trainings fit side by side on a local Ray at most; None on a cluster, which may grow.
+
+    Args:
+        trainings: the resources of each.
+        joined: whether it is a cluster.
 
     Raises:
-        UserError: not even one fits.
+        UserError: one does not fit.
     """
+    by_need = sorted(trainings, key=cpus_per_trial) or [TrialResources()]
     if joined:
         return None
-    needed, cpus = cpus_per_trial(resources), sum(_cpus_of_nodes())
-    if needed > cpus:
+    most, cpus = by_need[-1], sum(_cpus_of_nodes())
+    if (needed := cpus_per_trial(most)) > cpus:
         raise UserError(
-            f"resources: a training needs {needed:g} CPUs, {resources.cpus:g} for its process and 1 for each of its "
-            f"{resources.env_runners} environment runners and {resources.learners} remote learners; this machine has "
-            f"{cpus:g}"
+            f"resources: a training needs {needed:g} CPUs, {most.cpus:g} for its process and 1 for each of its "
+            f"{most.env_runners} environment runners and {most.learners} remote learners; this machine has {cpus:g}"
         )
-    return int(cpus / needed)
+    return int(cpus / cpus_per_trial(by_need[0]))
 
 
-def waiting(resources: TrialResources, at_once: int | None) -> Callable[[int], tuple[int, str]]:
+def waiting(trainings: Iterable[TrialResources], at_once: int | None) -> Callable[[int], tuple[int, str]]:
     """A function from the number of running trainings to how many start now, and why the others wait.
 
     Args:
-        resources: of each training.
+        trainings: the resources of each.
         at_once: how many trainings run side by side at most; None on a cluster without such a limit.
     """
-    needed = cpus_per_trial(resources)
-    each = f"each needs {needed:g} CPU" + ("" if needed == 1 else "s")
+    by_need = sorted(trainings, key=cpus_per_trial)
+    least, process = cpus_per_trial(by_need[0]), min(resources.cpus for resources in by_need)
+    each = f"each needs {needs(by_need)}"
 
     def ask(running: int) -> tuple[int, str]:
         import ray
@@ -50,9 +55,9 @@ def waiting(resources: TrialResources, at_once: int | None) -> Callable[[int], t
         largest = max(nodes, default=0.0)
         if largest == 0:
             return starting, f"no node has joined yet; {each}"
-        if largest < resources.cpus:
-            return starting, f"each needs a node with {resources.cpus:g} CPUs; the largest has {largest:g}"
-        if free < needed:
+        if largest < process:
+            return starting, f"each needs a node with {process:g} CPUs; the largest has {largest:g}"
+        if free < least:
             return starting, f"{each}; {free:g} of {sum(nodes):g} are free"
         return starting, "Ray is placing them"
 

@@ -82,7 +82,7 @@ class Model(BaseModel):
         data = cls.written_out(data)
         if not isinstance(data, Mapping):
             return data
-        data = {key: value for key, value in data.items() if value is not None or not is_left_empty(cls, key)}
+        data = {key: value for key, value in data.items() if value is not None or not _is_left_empty(cls, key)}
         if unknown := [key for key in data if key not in cls.model_fields]:
             meant = {key: found for key in unknown if (found := _meant(cls, str(key))) is not None}
             context = {"keys": [(key,) for key in unknown], "valid": list(cls.model_fields), "meant": meant}
@@ -103,40 +103,45 @@ class Model(BaseModel):
         return data
 
 
-def merged(model: type[BaseModel] | None, base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+def merged(
+    models: type[BaseModel] | tuple[type[BaseModel], ...] | None, base: Mapping[str, Any], over: Mapping[str, Any]
+) -> dict[str, Any]:
     """The settings of a section with those of another one over them, section by section; other values are replaced.
 
     Args:
-        model: of the section; None if it is unknown.
+        models: of the section, or those that it may be; None if it is unknown.
         base: settings.
         over: settings that win; a section in short form is written out, and one that is left empty changes nothing.
     """
+    models = models if isinstance(models, tuple) else () if models is None else (models,)
     both = dict(base)
     for key, value in over.items():
-        if value is None and model is not None and is_left_empty(model, key):
+        if value is None and any(_is_left_empty(model, key) for model in models):
             continue
-        section, inner = _section(model, key), both.get(key)
-        if section is not None:
+        sections, inner = _sections(models, key), both.get(key)
+        if sections:
             with suppress(ValueError):  # validation reports it, with its key
-                value = section.written_out(value)
+                value, inner = sections[0].written_out(value), sections[0].written_out(inner)
         both[key] = (
-            merged(section, inner, value) if isinstance(inner, Mapping) and isinstance(value, Mapping) else value
+            merged(sections, inner, value) if isinstance(inner, Mapping) and isinstance(value, Mapping) else value
         )
     return both
 
 
 @cache
-def _section(model: type[BaseModel] | None, key: str) -> type[Model] | None:
-    """The model of a section's section; None if the key is none or stands for several models."""
-    if model is None or key not in model.model_fields:
-        return None
-    found = [kind for kind in types_in(model.model_fields[key].annotation) if inspect.isclass(kind)]
-    models = [kind for kind in found if issubclass(kind, Model)]
-    return models[0] if len(models) == 1 and tuple not in found else None
+def _sections(models: tuple[type[BaseModel], ...], key: str) -> tuple[type[Model], ...]:
+    """The models that a section's section may be: one, or those that their names tell apart; else none."""
+    found: dict[type[Model], None] = {}
+    for model in (model for model in models if key in model.model_fields):
+        kinds = [kind for kind in types_in(model.model_fields[key].annotation) if inspect.isclass(kind)]
+        own = [kind for kind in kinds if issubclass(kind, Model)]
+        if (len(own) == 1 and tuple not in kinds) or all("name" in kind.model_fields for kind in own):
+            found |= dict.fromkeys(own)
+    return tuple(found)
 
 
 @cache
-def is_left_empty(model: type[BaseModel], field: str) -> bool:
+def _is_left_empty(model: type[BaseModel], field: str) -> bool:
     """Whether null stands for a section without settings there: a mapping that cannot be null."""
     known = model.model_fields.get(field)
     if known is None or _may_be_null(model, field):

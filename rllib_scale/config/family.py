@@ -1,7 +1,7 @@
 """A family of scheduling problems: what a policy for any cluster is trained and tested on.
 
 Problems are in canonical units: a mean task of 10 GFLOP on a mean place of 2 GFLOPS, 5 s. `Family.task_s` scales all
-times, by scaling the demands. `training.problems: any` draws by the defaults. `rllib_scale.workloads.family` draws.
+times, by scaling the demands. `algorithm.problems: any` draws by the defaults. `rllib_scale.workloads.family` draws.
 """
 
 from __future__ import annotations

@@ -133,7 +133,7 @@ def _with_sections(settings: Settings, opened: Iterable[str]) -> Settings:
 def in_words(settings: Mapping[str, Any]) -> str:
     """Settings as 'path=value' joined by '; ', which is empty for none.
 
-    >>> in_words({"training.epochs": 2, "network.skip": "linear", "env.decision": {"offer": "all"}})
-    'training.epochs=2; network.skip=linear; env.decision={"offer": "all"}'
+    >>> in_words({"algorithm.epochs": 2, "network.skip": "linear", "env.decision": {"offer": "all"}})
+    'algorithm.epochs=2; network.skip=linear; env.decision={"offer": "all"}'
     """
     return "; ".join(f"{path}={shown(value)}" for path, value in settings.items())

@@ -198,8 +198,8 @@ def _mapping(section: str, value: Any) -> Mapping[str, Any]:
     return value or {}
 
 
-def _over(model: type[Model] | None, base: Mapping[str, Any], layers: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    return reduce(partial(merged, model), layers, dict(base))
+def _over(models: Any, base: Mapping[str, Any], layers: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    return reduce(partial(merged, models), layers, dict(base))
 
 
 def _member(
@@ -214,7 +214,7 @@ def _member(
     base = preset if preset is not None and name in (None, preset["name"]) else {"name": name}
     models = MEMBERS[section]
     model: Any = models.get(str(base["name"]))
-    found = _over(model, base, layers)
+    found = _over(tuple(models.values()), base, layers)
     for key in found if model is not None else ():
         if key not in model.model_fields and any(key in other.model_fields for other in models.values()):
             raise ValueError(
@@ -238,5 +238,7 @@ def _place(section: str, key: str) -> str:
     """Where a setting that not all methods of a sweep have may stand."""
     having = [name for name, model in MEMBERS[section].items() if key in model.model_fields]
     methods = [name for name in METHODS if has_setting(name, f"{section}.{key}")]
-    entry = f"{(methods or ['METHOD'])[0]}: {{{section}: {{{key}: ...}}}}"
-    return f"valid: with {section} {', '.join(having)}; for one of several methods: `methods: [{{{entry}}}, ...]`"
+    valid = f"valid: with {section}.name {', '.join(having)}"
+    if not methods:
+        return valid
+    return f"{valid}; for one of several methods: `methods: [{{{methods[0]}: {{{section}: {{{key}: ...}}}}}}, ...]`"

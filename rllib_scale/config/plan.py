@@ -328,5 +328,17 @@ def cpus_per_trial(resources: TrialResources) -> float:
     return resources.cpus + resources.env_runners + resources.learners
 
 
+def needs(trainings: Iterable[TrialResources]) -> str:
+    """The CPUs that trainings need, in words.
+
+    >>> needs([TrialResources()]), needs([TrialResources(), TrialResources(env_runners=2)])
+    ('1 CPU', '1 to 3 CPUs')
+    """
+    cpus = sorted(map(cpus_per_trial, trainings))
+    if cpus[0] == cpus[-1]:
+        return f"{cpus[0]:g} CPU{'' if cpus[0] == 1 else 's'}"
+    return f"{cpus[0]:g} to {cpus[-1]:g} CPUs"
+
+
 def _without_defaults(model: TrialConfig | EnvConfig) -> dict[str, Any]:
     return model.model_dump(mode="json", exclude_defaults=True)

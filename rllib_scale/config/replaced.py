@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from typing import Any
 
+from rllib_scale.config.pinned import shown
 from rllib_scale.config.problem import EnvConfig
 from rllib_scale.config.trial import TrialConfig
 
@@ -38,7 +38,7 @@ class Replaced:
         problems = config.algorithm.problems
         draws = problems is not None and problems.family is not None and not self.evaluates_own
         for place, path in written:
-            value, own = (json.dumps(_at(env, path)) for env in (given, trained))
+            value, own = (shown(_at(env, path)) for env in (given, trained))
             if draws and path.split(".")[1:2] and path.split(".")[1] in DRAWN:
                 own = "what algorithm.problems draws"
             self._trained.setdefault((place, f"{path} {value}"), {})[own] = config.method

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from pydantic import Field, ValidationInfo, field_validator, model_validator
+from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
 
 from rllib_scale.config.algorithms import (
     CMAES,
@@ -33,7 +33,7 @@ from rllib_scale.config.problem import EnvConfig, ObservationConfig, RewardConfi
 from rllib_scale.config.rounds import without_paper_mode
 from rllib_scale.config.schedulers import DISPATCHERS, HEURISTICS, RuleSpec, parse_scheduler
 from rllib_scale.config.training import NO_SRR, ProblemsConfig, SRRConfig, StopConfig, TrialResources
-from rllib_scale.config.yaml_files import set_path
+from rllib_scale.config.yaml_files import explain, set_path
 from rllib_scale.errors import offered
 
 
@@ -54,18 +54,26 @@ class TrialConfig(Model):
     )
 
     @classmethod
-    def of(cls, method: str = "scale", **settings: Any) -> TrialConfig:
-        """A training of a method, with settings over those of its preset.
+    def of(cls, method: str = "scale", *layers: Mapping[str, Any], **settings: Any) -> TrialConfig:
+        """A training of a method.
 
         >>> TrialConfig.of("scale", algorithm={"epochs": 2}, seed=7).stop_epochs
         2
 
+        Args:
+            method: name of a preset.
+            layers: sections over those of the preset, see `composed`.
+            settings: sections over them, and other fields.
+
         Raises:
-            ValueError: there is no such method, or it has no such setting.
+            ValueError: there is no such method, or a setting is not valid; one line.
         """
-        sections = {name: value for name, value in settings.items() if name in SECTIONS}
         rest = {name: value for name, value in settings.items() if name not in SECTIONS}
-        return cls.model_validate({"seed": 42, "env": EnvConfig()} | rest | composed(method, sections))
+        data = {"seed": 42, "env": EnvConfig()} | rest | composed(method, *layers, settings)
+        try:
+            return cls.model_validate(data)
+        except ValidationError as error:
+            raise ValueError(explain(error, "", data)) from None
 
     @field_validator("srr")
     @classmethod
@@ -78,7 +86,7 @@ class TrialConfig(Model):
         key, trace = ("service", env.service) if env.on_replicas else ("workload.trace", env.workload.trace)
         if trace is not None and trace.part not in (None, "train"):
             raise ValueError(
-                f"{key}.part {trace.part}: a training draws from train and is evaluated on test; leave it out"
+                f"env.{key}.part {trace.part}: a training draws from train and is evaluated on test; leave it out"
             )
         return trained_on(env, info.data.get("algorithm")).with_part("train")
 
@@ -91,7 +99,7 @@ class TrialConfig(Model):
             name = "null" if network is None else network.name
             raise ValueError(f"network {name}: {algorithm.name} trains none such; valid: {', '.join(valid) or 'null'}")
         if self.visits and not isinstance(network, CrossAttentionConfig):
-            raise ValueError("algorithm.copies: with service fixed for network cross-attention alone; valid: null")
+            raise ValueError("algorithm.copies: on service fixed for network cross-attention alone; valid: null")
         if self.srr is not None and not isinstance(algorithm, Minibatched):
             raise ValueError(f"srr: {algorithm.name} has no regulariser; valid: a method without, as crossattn or dqn")
         return self

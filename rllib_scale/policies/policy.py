@@ -218,7 +218,7 @@ def initial_network(trial: TrialConfig) -> Network | None:
     place = trial.algorithm.initial_policy if isinstance(trial.algorithm, PPO | Imitation) else None
     if place is None:
         return None
-    key = f"{trial.algorithm.name}.initial_policy"
+    key = "algorithm.initial_policy"
     folder = PolicySpec(*split(place)).folder(key)
     initial: Any = load_policy(folder, trust=trial.encoder)
     ours, theirs = (_shape(t) for t in (trial, initial.trial))

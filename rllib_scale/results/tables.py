@@ -169,5 +169,5 @@ def open_folder(
     }
     if manifest is None:
         remember(str(home.local or home), created)
-    (home / "manifest.json").write((json.dumps(content, indent=2, sort_keys=True) + "\n").encode())
+    (home / "manifest.json").write((json.dumps(content, indent=2) + "\n").encode())
     return created

@@ -36,7 +36,7 @@ class CopiesRunner(ArrayEnvRunner):
         super().__init__(config=config, **kwargs)
         self._ppo = ppo_of(TrialConfig.model_validate(config.env_config["trial"]))
         if (obstacle := self._obstacle()) and self.env is not None:
-            raise UserError(f"ppo.copies {self._ppo.copies}: not with {obstacle}; valid: RLlib's default")
+            raise UserError(f"algorithm.copies {self._ppo.copies}: not with {obstacle}; valid: RLlib's default")
 
     def _sample(self, *, explore: bool, random_actions: bool = False, **kwargs: Any) -> list[SingleAgentEpisode]:
         copies: CopiesVectorEnv = self._vector_env

@@ -26,14 +26,14 @@ FOLLOWED_BY_RLLIBS_RUNNER = (
 STEP_CALLBACKS = ("on_episode_created", "on_episode_start", "on_episode_step")
 NOT_ON_THE_NEW_API_STACK = {
     "observation_filter": "an env_to_module_connector, as RLlib's MeanStdFilter",
-    "clip_rewards": "a reward function of the trial (training.reward)",
+    "clip_rewards": "a reward function of the trial (algorithm.reward)",
     "output": "RLlib's OfflineSingleAgentEnvRunner as env_runner_cls",
 }
 """RLlib itself ignores these where an environment runner is named; what does their work."""
 NOT_BY_PPO = {
     "use_critic": "vf_loss_coeff 0",
     "use_gae": "lambda_ 1",
-    "_torch_lr_scheduler_classes": "ppo.final_learning_rate of the trial",
+    "_torch_lr_scheduler_classes": "algorithm.final_learning_rate of the trial",
 }
 NOT_OFF_POLICY = {
     "_learner_connector": "an env_to_module_connector",
@@ -41,7 +41,7 @@ NOT_OFF_POLICY = {
     "batch_mode": "",
     "before_learn_on_batch": "",
     "burn_in_len": "",
-    "epsilon": "dqn.epsilon_initial, epsilon_final and epsilon_steps of the trial",
+    "epsilon": "algorithm.epsilon_initial, epsilon_final and epsilon_steps of the trial",
     "minibatch_size": "train_batch_size_per_learner",
     "n_step": "",
     "noisy": "epsilon of the trial",
@@ -50,7 +50,7 @@ NOT_OFF_POLICY = {
     "num_steps_sampled_before_learning_starts": "warmup_steps of the trial",
     "rollout_fragment_length": "steps_per_round of the trial",
     "replay_buffer_config": "buffer_size of the trial",
-    "target_entropy": "sac.target_entropy_share of the trial",
+    "target_entropy": "algorithm.target_entropy_share of the trial",
     "training_intensity": "steps_per_update of the trial",
     "twin_q": "",
 }

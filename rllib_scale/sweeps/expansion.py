@@ -8,17 +8,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from pydantic import ValidationError
-
 from rllib_scale.config import METHODS, EnvConfig, TrialConfig, digest
 from rllib_scale.config.identity import in_words, settings_in
-from rllib_scale.config.methods import SECTIONS, composed
+from rllib_scale.config.methods import SECTIONS
 from rllib_scale.config.pinned import without_places
 from rllib_scale.config.plan import Trial
 from rllib_scale.config.replaced import Replaced
 from rllib_scale.config.search import integers_of, points
 from rllib_scale.config.sweep import TRAIN_SCENARIO, Point, SweepConfig, layers
-from rllib_scale.config.yaml_files import explain
 from rllib_scale.errors import UserError
 
 Entry = tuple[str, Mapping[str, Any]]
@@ -80,7 +77,7 @@ class Expansion:
 
     def problems(self) -> list[GivenProblem]:
         """The distinct problems of the points."""
-        entries: list[Entry] = self.sweep.entries or [("", {})]
+        entries: Sequence[Entry] = self.sweep.entries or [("", {})]
         drawn = [each for each, _ in self._drawn] if self.sweep.methods else [()]
         every = itertools.product(entries, self._grid, drawn)
         found = [self._asked(entry, (*point, *settings)) for entry, point, settings in every]
@@ -115,12 +112,8 @@ class Expansion:
         method, own = entry
 
         def make(point: Point) -> TrialConfig:
-            data = composed(method, self._sections, own, *layers(point))
-            data |= {"seed": seed, "population": population, "env": self._asked(entry, point).env}
-            try:
-                return TrialConfig.model_validate(data)
-            except ValidationError as error:
-                raise ValueError(explain(error, "", data)) from None
+            rest = {"seed": seed, "population": population, "env": self._asked(entry, point).env}
+            return TrialConfig.of(method, self._sections, own, *layers(point), **rest)
 
         return self._made(make, point)
 
@@ -158,9 +151,8 @@ class Expansion:
         given = [("", "env", self.sweep.env), (f"methods.{entry[0]}.", "env", entry[1].get("env", {}))]
         given += [(places[path], path, value) for path, value in point if path.split(".")[0] == "env"]
         for place, path, value in given:
-            yield from (
-                ((place, each) for each in settings_in(value, path)) if isinstance(value, Mapping) else [(place, path)]
-            )
+            settings = settings_in(value, path) if isinstance(value, Mapping) else {path: value}
+            yield from ((place, each) for each, found in settings.items() if found is not None)
 
     def _refuse_unused(self) -> None:
         """Refuse settings of trainings that there are none of, and of SRR where no method has it."""

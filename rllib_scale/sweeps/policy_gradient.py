@@ -30,7 +30,7 @@ def learn(weights: Weights, trial: TrialConfig, entropy_coefficient: float, inst
 
 
 class PolicyGradient(ValidatedLearner):
-    """REINFORCE with Adam; an epoch plays each of `reinforce.instances` workloads several times."""
+    """REINFORCE with Adam; an epoch plays each of `algorithm.instances` workloads several times."""
 
     state = (*ValidatedLearner.state, "network", "_optimizer")
 

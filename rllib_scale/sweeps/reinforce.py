@@ -49,7 +49,7 @@ class WorkloadGradient(NamedTuple):
 def learn_from(
     weights: Weights, trial: TrialConfig, env: EnvConfig, seed: int, entropy_coefficient: float
 ) -> WorkloadGradient:
-    """Play a workload in `reinforce.episodes` episodes by drawing from a policy's probabilities, and learn from it.
+    """Play a workload in `algorithm.episodes` episodes by drawing from a policy's probabilities, and learn from it.
 
     Args:
         weights: of the network, by name.

@@ -65,7 +65,7 @@ def run_sweep(
         from rllib_scale.sweeps.evaluations import Evaluations
         from rllib_scale.sweeps.tuning import train
 
-        at_once = trials_at_once(plan.sweep.resources, joined=address is not None)
+        at_once = trials_at_once([trial.config.resources for trial in plan.trials], joined=address is not None)
         try:
             # Trainings occupy all CPUs of this machine; a cluster may have others, or grow.
             evaluations = Evaluations(sweep, trust, beside=None if at_once is None else 1)

@@ -12,6 +12,7 @@ from unittest.mock import patch
 
 from rllib_scale.clusters.placement import waiting
 from rllib_scale.clusters.session import keep_credentials_out_of_logs, keep_trackers_unloaded
+from rllib_scale.config import TrialResources
 from rllib_scale.config.plan import Trial
 from rllib_scale.config.search import SearchConfig
 from rllib_scale.errors import UserError
@@ -130,8 +131,7 @@ def _fit(
     from rllib_scale.sweeps.trainable import SchedulingTrial
     from rllib_scale.sweeps.tune_loop import small_tune
 
-    resources, search = sweep.config.resources, sweep.search
-    most = resources.max_concurrent or at_once
+    search, most = sweep.search, sweep.config.resources.max_concurrent or at_once
     os.environ["TUNE_DISABLE_SIGINT_HANDLER"] = "1"  # StopAll handles it
     os.environ["TUNE_GLOBAL_CHECKPOINT_S"] = str(UPLOAD_S if is_uri(str(sweep.tune_folder)) else SYNC_S)
     keep_credentials_out_of_logs()
@@ -140,11 +140,10 @@ def _fit(
     targets = {trial.name: sweep.target_epochs(trial) for trial in pending}
     settings = {trial.name: logged(trial) for trial in pending}
     stop = StopAll(sweep.home)
-    progress = TuneProgress(targets, sweep.say, waiting(resources, most))
+    progress = TuneProgress(targets, sweep.say, waiting([trial.config.resources for trial in pending], most))
     curves = Curves(sweep, resumed)
     publish = PublishPolicies(sweep, run, evaluations, stop)
-    bundles: list[dict[str, float]] = [{"CPU": resources.cpus}]
-    bundles += [{"CPU": 1.0}] * (resources.env_runners + resources.learners)
+    needed = {trial.name: tune.PlacementGroupFactory(_bundles(trial.config.resources)) for trial in pending}
     trainable = tune.with_parameters(
         SchedulingTrial,
         trials={trial.name: trial.config.model_dump_json() for trial in pending},
@@ -153,6 +152,7 @@ def _fit(
         folder=str(sweep.tune_folder),
         search=search.model_dump_json(),
     )
+    trainable = tune.with_resources(trainable, lambda config: needed[config["trial"]])
     config: dict[str, Any] = {
         "trial": tune.grid_search(list(targets)),
         "settings": tune.sample_from(lambda config: settings[config["trial"]]),
@@ -173,7 +173,6 @@ def _fit(
                 config=config,
                 search_alg=suggestions,
                 num_samples=1 if suggestions is None else len(pending),
-                resources_per_trial=tune.PlacementGroupFactory(bundles),
                 scheduler=make_scheduler(search, pending, curves),
                 max_concurrent_trials=None if search.scheduler == "pbt" else most,
                 trial_name_creator=lambda trial: str(trial.config["trial"]),
@@ -201,6 +200,11 @@ def _fit(
             if os.strerror(number) in line:
                 raise OSError(number, os.strerror(number))
     return progress.failed
+
+
+def _bundles(resources: TrialResources) -> list[dict[str, float]]:
+    """What a training reserves: its own process, then environment runners and remote learners."""
+    return [{"CPU": resources.cpus}] + [{"CPU": 1.0}] * (resources.env_runners + resources.learners)
 
 
 def _changing(search: SearchConfig, pending: Sequence[Trial], curves: Curves) -> dict[str, Any]:

@@ -68,7 +68,7 @@ def shown(*arguments: object) -> Any:
 @pytest.fixture(scope="module")
 def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("policies") / "scale"
-    save_policy(folder, random_network(), TrialConfig(), epochs=1)
+    save_policy(folder, random_network(), TrialConfig.of(), epochs=1)
     return folder
 
 
@@ -114,7 +114,7 @@ def test_every_table_can_be_had_as_json() -> None:
     assert all(0 < row["bound_critical_path_s"] <= row["bound_capacity_s"] for row in rows)
     trials = shown("validate", "tune_configs/smoke.yaml")
     assert {trial["method"] for trial in trials} >= {"scale"}
-    assert all(trial["trial"]["seed"] == trial["train_seed"] for trial in trials)
+    assert all(trial["trial"]["seed"] == trial["seed"] for trial in trials)
 
 
 @pytest.mark.parametrize("name", presets.names())
@@ -137,7 +137,7 @@ def test_the_schema_of_a_sweep_accepts_every_preset_and_what_a_text_stands_for(t
         editor.validate(parse_yaml(presets.sweep_file(name).read_text(), name))
     short = {"env": {"cluster": "paper-32", "communication": "transfer", "workload": {"trace": "calls.json"}}}
     editor.validate({"name": "short", "methods": []} | short)
-    for wrong in ({"trainin": {}}, {"env": {"cluster": "paper-33"}}, {"training": {"lr": 1}}, {"seeds": ["x"]}):
+    for wrong in ({"trainin": {}}, {"env": {"cluster": "paper-33"}}, {"algorithm": {"lr": 1}}, {"seeds": ["x"]}):
         assert not editor.is_valid({"name": "wrong", "methods": []} | wrong)
 
 
@@ -154,7 +154,7 @@ def test_the_manifest_of_results_is_their_sweep_again(tmp_path: Path) -> None:
 
 
 def test_validate_shows_resolved_configs_with_overrides() -> None:
-    overrides = ["--set", "ppo.gamma=0.875", "--set", "seeds=[9]", "--set", "resources.env_runners=2"]
+    overrides = ["--set", "algorithm.gamma=0.875", "--set", "seeds=[9]", "--set", "resources.env_runners=2"]
     trial = shown("validate", "tune_configs/smoke.yaml", *overrides)[0]["trial"]
     text = succeed("validate", "tune_configs/smoke.yaml", *overrides)
     assert (trial["algorithm"]["gamma"], trial["seed"]) == (0.875, 9)

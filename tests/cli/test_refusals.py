@@ -46,7 +46,7 @@ evaluate zoo:scal | unknown policy 'zoo:scal' | did you mean 'zoo:scale'
 simulate --horizon -3 | horizon_s | -3
 simulate --set a 3 | --set 'a' | KEY=VALUE | --set a=VALUE
 evaluate fastest-idle --set episode.horizon_s 3 | --set 'episode.horizon_s' | --set episode.horizon_s=VALUE
-validate SMOKE --set training.epochs 3 | --set 'training.epochs' | --set training.epochs=VALUE
+validate SMOKE --set algorithm.epochs 3 | --set 'algorithm.epochs' | --set algorithm.epochs=VALUE
 import copilot s --output w.json --set mapping.duration fitted | --set 'mapping.duration' | KEY=VALUE
 simulate --set offered_load=70 | --set: unknown key 'offered_load' | did you mean 'workload.offered_load'
 simulate --set workload.offered_load=70 | offered_load 70 | 0.7 is 70 % | at most 10
@@ -91,7 +91,7 @@ tryout heft --workload pair.json --set information.workflows=revealed | heft pla
 tryout reserve --workload pair.json --set workload=3 | workload | mapping
 tryout reserve --workload pair.json --output pair.json | --output pair.json: must end in .csv
 train --method scal | unknown method 'scal' | valid: scale, | `rllib-scale methods`
-validate SMOKE --set traning.epochs=1 | traning | training
+validate SMOKE --set algoritm.epochs=1 | algoritm | algorithm
 sweep link | link | valid: a file
 sweep NAME | unknown preset
 sweep table44 | unknown preset 'table44' | did you mean 'table4' | `rllib-scale presets`
@@ -165,9 +165,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pair = workload(1.0, []) | {"workflows": [*workload(1.0, [])["workflows"], later] * 3}
     (folder / "pair.json").write_text(json.dumps(pair))
     (folder / "linked.json").symlink_to("fits.json")
-    save_policy(folder / "mlp", random_network(method="ppo"), TrialConfig(method="ppo"), epochs=1)
+    save_policy(folder / "mlp", random_network(method="ppo"), TrialConfig.of("ppo"), epochs=1)
     (folder / "mlp.onnx").symlink_to("mlp/policy.json")
-    save_policy(folder / "torn", build_network(TrialConfig()), TrialConfig(), epochs=1)
+    save_policy(folder / "torn", build_network(TrialConfig.of()), TrialConfig.of(), epochs=1)
     tensors = folder / "torn" / TENSORS
     tensors.write_bytes(tensors.read_bytes()[:-8])
     changes: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
@@ -177,7 +177,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, change in changes.items():
         weights = {key: change(tensor) for key, tensor in random_network().state_dict().items()}
         changed: Any = SimpleNamespace(state_dict=lambda weights=weights: weights)
-        save_policy(folder / name, changed, TrialConfig(), epochs=1)
+        save_policy(folder / name, changed, TrialConfig.of(), epochs=1)
     return folder
 
 

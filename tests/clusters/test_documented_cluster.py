@@ -33,8 +33,7 @@ PLANTED = "planted-secret-b1946ac92492d2347c6235b4d2611184"
 SWEEP = f"""
 name: tiny
 methods: [scale]
-training: {{epochs: 2}}
-ppo: {{{SHORT}}}
+algorithm: {{epochs: 2, {SHORT}}}
 evaluation: {{scales: [8], episodes: 2, heuristics: [fastest-idle]}}
 checkpoints: {{every_epochs: 1}}
 """

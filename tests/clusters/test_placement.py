@@ -19,13 +19,13 @@ def test_this_machine_refuses_what_it_cannot_hold_and_a_cluster_that_may_grow_do
     import ray
 
     cpus = int(ray.cluster_resources()["CPU"])
-    assert trials_at_once(TrialResources(cpus=1), joined=False) == cpus
-    assert trials_at_once(TrialResources(cpus=0.25), joined=False) == 4 * cpus
-    assert trials_at_once(TrialResources(cpus=1, env_runners=cpus - 1), joined=False) == 1
+    assert trials_at_once([TrialResources(cpus=1)], joined=False) == cpus
+    assert trials_at_once([TrialResources(cpus=0.25)], joined=False) == 4 * cpus
+    assert trials_at_once([TrialResources(cpus=1, env_runners=cpus - 1)], joined=False) == 1
     wide = TrialResources(cpus=1, env_runners=cpus)
     with pytest.raises(UserError, match=f"needs {cpus + 1} CPUs, 1 for its process and 1 for each of its {cpus} "):
-        trials_at_once(wide, joined=False)
-    assert trials_at_once(wide, joined=True) is None
+        trials_at_once([wide], joined=False)
+    assert trials_at_once([wide], joined=True) is None
 
 
 def test_what_starts_is_counted_and_what_waits_is_told_why() -> None:
@@ -34,14 +34,14 @@ def test_what_starts_is_counted_and_what_waits_is_told_why() -> None:
 
     cpus = int(ray.cluster_resources()["CPU"])
     small, wide, large = TrialResources(cpus=1), TrialResources(cpus=1, env_runners=cpus), TrialResources(cpus=cpus + 1)
-    assert waiting(small, 2)(2) == (0, "2 run at once")
-    assert waiting(small, None)(9) == (0, "Ray is placing them")
-    assert waiting(wide, None)(0) == (0, f"each needs {cpus + 1} CPUs; {cpus} of {cpus} are free")
-    assert waiting(large, None)(0) == (0, f"each needs a node with {cpus + 1} CPUs; the largest has {cpus}")
+    assert waiting([small], 2)(2) == (0, "2 run at once")
+    assert waiting([small], None)(9) == (0, "Ray is placing them")
+    assert waiting([wide], None)(0) == (0, f"each needs {cpus + 1} CPUs; {cpus} of {cpus} are free")
+    assert waiting([large], None)(0) == (0, f"each needs a node with {cpus + 1} CPUs; the largest has {cpus}")
     taken = placement_group([{"CPU": cpus}])
     assert taken.wait(30)
-    assert waiting(small, None)(0) == (1, f"each needs 1 CPU; 0 of {cpus} are free")
-    assert waiting(small, 1)(0) == (1, "1 run at once")
+    assert waiting([small], None)(0) == (1, f"each needs 1 CPU; 0 of {cpus} are free")
+    assert waiting([small], 1)(0) == (1, "1 run at once")
     remove_placement_group(taken)
 
 

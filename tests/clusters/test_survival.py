@@ -23,8 +23,7 @@ SWEEP = f"""
 name: faults
 methods: [scale]
 seeds: [1, 2, 3]
-training: {{epochs: 30}}
-ppo: {{{SHORT}}}
+algorithm: {{epochs: 30, {SHORT}}}
 evaluation: {{scales: [8], episodes: 2, heuristics: [fastest-idle], features: false}}
 resources: {{env_runners: 2}}
 checkpoints: {{every_epochs: 5}}
@@ -55,7 +54,7 @@ def actors() -> list[str]:
 
 def test_a_training_is_spread_over_two_nodes_and_ray_shows_its_class(file: Path, tmp_path: Path) -> None:
     """Each node has one CPU, for the learner or for its environment runner, so neither holds both."""
-    small = ["seeds=[1]", "training.epochs=2", "resources.env_runners=1"]
+    small = ["seeds=[1]", "algorithm.epochs=2", "resources.env_runners=1"]
     with nodes(1, 1) as two:
         succeed("sweep", file, "--address", two.cluster.address, "--results", tmp_path / "results", settings=small)
         with ray_session(two.cluster.address):
@@ -86,7 +85,7 @@ def test_an_address_without_a_cluster_is_refused_at_once_in_one_line(
 @pytest.mark.slow
 def test_remote_learners_train_on_two_nodes(file: Path, tmp_path: Path) -> None:
     """The training's process and two learners take one CPU each, so neither node holds all three."""
-    small = ["seeds=[1]", "training.epochs=2", "resources.env_runners=0", "resources.learners=2"]
+    small = ["seeds=[1]", "algorithm.epochs=2", "resources.env_runners=0", "resources.learners=2"]
     with nodes(2, 1) as two:
         succeed("sweep", file, "--address", two.cluster.address, "--results", tmp_path / "results", settings=small)
     assert len(episodes(tmp_path / "results").query("method == 'scale'")) == 2
@@ -96,7 +95,7 @@ def test_remote_learners_train_on_two_nodes(file: Path, tmp_path: Path) -> None:
 def test_trainings_wait_as_an_autoscaler_sees_it_until_a_node_comes(file: Path, tmp_path: Path) -> None:
     """On a head without CPUs, as that of cluster.yaml: not all at a time, which Ray could not place any more."""
     results = tmp_path / "results"
-    small = [f"seeds={[*range(TRAININGS)]}", "resources.env_runners=0", "training.epochs=1"]
+    small = [f"seeds={[*range(TRAININGS)]}", "resources.env_runners=0", "algorithm.epochs=1"]
     with nodes(0) as cluster:
         process = cluster.sweep(file, results, *small)
         assert process.stdout is not None

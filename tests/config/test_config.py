@@ -220,7 +220,7 @@ def test_a_trace_is_held_to_its_content_wherever_it_lies(tmp_path: Path) -> None
     assert env.workload.trace is not None
     assert (env.workload.trace.path, env.workload.trace.location) == (trace, str(trace))
     assert env_from(env.model_dump(mode="json"), "x") == env
-    assert TrialConfig(env=env).trial_id == TrialConfig(env=other).trial_id != TrialConfig().trial_id
+    assert TrialConfig.of(env=env).trial_id == TrialConfig.of(env=other).trial_id != TrialConfig.of().trial_id
     made_trace(seed=1).save(trace)
     with pytest.raises(UserError, match=r"workload.trace.file: .*trace.json has changed"):
         _ = env.workload.trace.path
@@ -233,20 +233,20 @@ def test_a_trace_has_sessions_to_train_on_and_others_to_evaluate(tmp_path: Path)
     made_trace().save(tmp_path / "trace.json")
     env = EnvConfig.model_validate({"workload": {"trace": str(tmp_path / "trace.json")}})
     assert not env.workload.is_synthetic
-    assert TrialConfig(env=env).env == env.with_part("train")
+    assert TrialConfig.of(env=env).env == env.with_part("train")
     assert env.for_evaluation() == env.with_part("test") == env.with_part("test").for_evaluation() != env
     assert EnvConfig().for_evaluation() == EnvConfig()
     with pytest.raises(UserError, match=r"workload.trace.part train: holds sessions of the training"):
         env.with_part("train").for_evaluation()
     with pytest.raises(ValueError, match=r"env.workload.trace.part test: a training draws from train"):
-        TrialConfig(env=env.with_part("test"))
+        TrialConfig.of(env=env.with_part("test"))
     recorded = env.model_dump()["workload"]["trace"] | {"arrivals": "recorded"}
     with pytest.raises(ValueError, match=r"offered_load: with trace.arrivals recorded"):
         WorkloadConfig.model_validate({"trace": recorded, "offered_load": 0.5})
-    with pytest.raises(ValueError, match=r"training.problems.offered_load: with trace.arrivals recorded"):
-        TrialConfig(
+    with pytest.raises(ValueError, match=r"algorithm.problems.offered_load: with trace.arrivals recorded"):
+        TrialConfig.of(
             env={"workload": {"trace": recorded}},  # type: ignore[arg-type]
-            training={"problems": {"offered_load": (0.5, 0.6)}},  # type: ignore[arg-type]
+            algorithm={"problems": {"offered_load": (0.5, 0.6)}},  # type: ignore[arg-type]
         )
 
 

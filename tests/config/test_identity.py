@@ -24,8 +24,8 @@ VALUES: dict[str, list[Any]] = {
     "env.workload": [{"max_tasks": 8}, {"max_tasks": 6}],
     "env.episode.mask": ["none", "feasible"],
     "env.decision.ties": ["first-ready", "first-arrival"],
-    "training": [{"learning_rate": 1e-3}, {"learning_rate": 3e-4, "epochs": 20}],
-    "training.epochs": [10, 1000],
+    "algorithm": [{"learning_rate": 1e-3}, {"learning_rate": 3e-4, "epochs": 20}],
+    "algorithm.epochs": [10, 1000],
     "srr": [{"lambda_kl": 0.1}, {"lambda_kl": 0.001}, {"reduction": "mean"}],
     "srr.lambda_decorrelation": [0.01, 0.1],
     "network.embedding_dim": [16, 32],
@@ -122,14 +122,15 @@ def test_what_a_grid_or_a_search_varies_of_the_problem_is_evaluated_on_it() -> N
     assert {unit.problem.id for unit in envs} == {unit.problem.id for unit in units}
 
 
-def test_sections_merge_in_grids_as_in_env_and_null_resets() -> None:
+def test_sections_merge_in_grids_as_in_env_and_an_empty_one_changes_nothing() -> None:
     agents = SCENARIOS["coding-agents-0.7"].env
     (trial,) = plan_of(scenario="coding-agents-0.7", grid={"env.cluster": [{"servers": 32}]}).trials
     assert trial.config.env.cluster == agents.at_scale(32).cluster
-    trials = plan_of(training={"epochs": 2}, grid={"training": [{"learning_rate": 1e-3}, None]}).trials
-    assert [trial.config.stop_epochs for trial in trials] == [2, 1000]
-    (reset,) = plan_of(scenario="coding-agents-0.7", env={"cluster": None}).trials
-    assert reset.config.env.cluster == EnvConfig().cluster
+    trials = plan_of(algorithm={"epochs": 2}, grid={"algorithm": [{"learning_rate": 1e-3}, None]}).trials
+    assert [trial.config.stop_epochs for trial in trials] == [2, 2]
+    empty: dict[str, Any] = {"env": {"cluster": None}, "srr": None, "algorithm": None, "grid": {"env.episode": [None]}}
+    (same,) = plan_of(scenario="coding-agents-0.7", **empty).trials
+    assert same.config.env == agents.with_part("train")
     (moved,) = plan_of(env={"communication": {"predecessors": "all"}}, grid={"env.communication": ["transfer"]}).trials
     assert moved.config.env.communication.predecessors == "all"
 
@@ -142,7 +143,7 @@ def test_a_setting_and_its_section_vary_together() -> None:
 
 def test_zip_varies_together_and_seeds_may_be_a_range() -> None:
     data = {
-        "zip": {"training.epochs": [10, 20], "srr.lambda_kl": [0.1, 0.2]},
+        "zip": {"algorithm.epochs": [10, 20], "srr.lambda_kl": [0.1, 0.2]},
         "grid": {"scenario": ["paper", "steady-0.7"]},
     }
     trials = plan_of(seeds="range(1, 3)", **data).trials
@@ -150,8 +151,8 @@ def test_zip_varies_together_and_seeds_may_be_a_range() -> None:
     assert (len(trials), points) == (2 * 2 * 2, {(10, 0.1), (20, 0.2)})
     assert plan_of(seeds="1..2", **data).trials == trials
     for wrong, said in (
-        ({"zip": {"training.epochs": [1, 2], "srr.lambda_kl": [0.1]}}, "training.epochs has 2, srr.lambda_kl has 1"),
-        ({"zip": {"training.epochs": [1]}, "grid": {"training.epochs": [2]}}, "training.epochs: stands twice"),
+        ({"zip": {"algorithm.epochs": [1, 2], "srr.lambda_kl": [0.1]}}, "algorithm.epochs has 2, srr.lambda_kl has 1"),
+        ({"zip": {"algorithm.epochs": [1]}, "grid": {"algorithm.epochs": [2]}}, "algorithm.epochs: stands twice"),
         ({"seeds": "1-5"}, r"seeds: 1-5: valid: a list, range\(1, 6\) or 1..5"),
     ):
         with pytest.raises(UserError, match=said):
@@ -172,8 +173,8 @@ def test_points_that_are_the_same_training_are_refused_and_named() -> None:
 
 def test_a_training_is_named_as_trained() -> None:
     """A scheduler that stops a training or changes its settings makes it another one, named by what it is."""
-    grid = {"training.learning_rate": [1e-3]}
-    (trial,) = plan_of(training={"epochs": 100}, grid=grid).trials
-    same = TrialConfig(method="scale", seed=42, training={"epochs": 100, "learning_rate": 1e-3}, stop={"epochs": 30})
+    grid = {"algorithm.learning_rate": [1e-3]}
+    (trial,) = plan_of(algorithm={"epochs": 100}, grid=grid).trials
+    same = TrialConfig.of("scale", seed=42, algorithm={"epochs": 100, "learning_rate": 1e-3}, stop={"epochs": 30})
     assert as_trained(trial.config, 30).trial_id == same.trial_id
     assert as_trained(trial.config, 100) is trial.config

@@ -13,9 +13,12 @@ from click.testing import CliRunner
 from pydantic import BaseModel
 
 from rllib_scale.__main__ import main
+from rllib_scale.config import PPO, CrossAttentionConfig, EnvConfig
+from rllib_scale.config.base import Some
 from rllib_scale.config.plan import SweepConfig
 from rllib_scale.errors import UserError
 from rllib_scale.loading import sweep_from
+from rllib_scale.sweeps.planning import make_plan
 
 VALID: dict[str, Any] = {"name": "x", "methods": ["scale"]}
 NO_SETTINGS = ("custom_scenarios", "search.space")
@@ -30,6 +33,9 @@ def settings(model: type[BaseModel] = SweepConfig, path: str = "") -> Iterator[t
         where = f"{path}.{name}".lstrip(".")
         if where in NO_SETTINGS:
             continue
+        some = [model for each in field.metadata if isinstance(each, Some) for model in each.models]
+        for of_scale in (model for model in some if model in (PPO, CrossAttentionConfig, EnvConfig)):
+            yield from settings(of_scale, where)
         if section is not None and get_origin(field.annotation) not in (tuple, dict):
             yield from settings(section, where)
         else:
@@ -69,7 +75,7 @@ def test_every_malformed_setting_is_refused_by_name() -> None:
     wrong = []
     for key, path, value in CASES:
         try:
-            sweep_from(with_setting(path, value), "bad.yaml")
+            make_plan(sweep_from(with_setting(path, value), "bad.yaml"), "bad.yaml")
             wrong.append((path, value, "accepted"))
         except UserError as error:
             text = str(error)

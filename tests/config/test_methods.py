@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
-from rllib_scale.config import InformationConfig
+from rllib_scale.config import SCENARIOS, InformationConfig, TrialConfig
 from rllib_scale.config.schedulers import (
+    ALL_RULES,
     DISPATCHERS,
     HEURISTICS,
     RULES,
@@ -95,8 +96,12 @@ def test_a_folder_with_a_policy_is_one_unless_a_rule_has_its_name(tmp_path: Path
 )
 def test_what_a_method_is_told_is_the_problems_and_its_own(told: dict[str, object]) -> None:
     problem = InformationConfig.model_validate(told)
-    whole = {observability(name, problem) for name in ("heft", "cpop", "adaptive-price")}
+    whole = {observability(ALL_RULES[name].sees, problem) for name in ("heft", "cpop", "adaptive-price")}
     assert whole == {problem.label}
     rest = "waiting tasks" if not told else f"waiting tasks, {problem.label}"
-    assert {observability(name, problem) for name in ("scale", "fastest-idle", "price:kappa=3")} == {rest}
-    assert [observability("strange", problem, sees) for sees in ("tasks", "workflows")] == [rest, problem.label]
+    assert {observability(ALL_RULES[name].sees, problem) for name in ("fastest-idle", "price")} == {rest}
+    env = SCENARIOS["steady-0.7"].env
+    trained = [
+        TrialConfig.of(name, env=env).sees for name in ("scale", "deeprm", "decima", "context-price", "scale-any")
+    ]
+    assert [observability(sees, problem) for sees in trained] == [rest, rest, *[problem.label] * 3]

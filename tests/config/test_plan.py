@@ -84,7 +84,7 @@ def test_grid_is_the_product_and_methods_without_srr_stand_once() -> None:
 
 
 def test_any_config_path_can_be_a_grid_axis() -> None:
-    trials = make_plan(sweep(grid={"env.episode.clock_step_s": [0.1, 0.2], "ppo.gamma": [0.9]}), "test").trials
+    trials = make_plan(sweep(grid={"env.episode.clock_step_s": [0.1, 0.2], "algorithm.gamma": [0.9]}), "test").trials
     assert [trial.config.env.episode.clock_step_s for trial in trials] == [0.1, 0.2]
     differing = telling([trial.config for trial in trials])
     assert differing == [{"env.episode.clock_step_s": 0.1}, {"env.episode.clock_step_s": 0.2}]
@@ -162,7 +162,7 @@ def test_a_schedule_that_names_a_server_beyond_a_scale_is_refused_by_its_own_nam
     ):
         make_plan(config, "test")
     with pytest.raises(UserError, match=r"problems.servers 16: .*no server 20"):
-        make_plan(sweep(env=env, training={"problems": {"servers": [16]}}), "test")
+        make_plan(sweep(env=env, algorithm={"problems": {"servers": [16]}}), "test")
 
 
 def test_a_folder_of_a_policy_is_named_as_on_the_command_line_and_no_two_schedulers_alike(

@@ -7,47 +7,57 @@ import pytest
 from refused import refused
 
 ROWS = """
-trainin: {} | unknown key 'trainin'; did you mean 'training'?
+algoritm: {} | unknown key 'algoritm'; did you mean 'algorithm'?
 srr: {lambda_1: 1} | unknown key 'srr.lambda_1'; did you mean 'lambda_decorrelation'?
 srr: {lambda2: 1} | unknown key 'srr.lambda2'; did you mean 'lambda_kl'?
-training: {lr: 1} | unknown key 'training.lr'; did you mean 'learning_rate'?
-ppo: {clip_param: 1} | unknown key 'ppo.clip_param'; did you mean 'clip'?
-epochs: 3 | unknown key 'epochs'; did you mean 'training.epochs'?
+algorithm: {lr: 1} | unknown key 'algorithm.lr'; did you mean 'learning_rate'?
+algorithm: {clip_param: 1} | unknown key 'algorithm.clip_param'; did you mean 'clip'?
+epochs: 3 | unknown key 'epochs'; did you mean 'algorithm.epochs'?
 num_seeds: 3 | unknown key 'num_seeds'; did you mean 'seeds'?
 env: {offered_load: 1} | unknown key 'env.offered_load'; did you mean 'workload.offered_load'?
-training: {lerning_rate: 3e-4} | 'training.lerning_rate' | did you mean 'learning_rate'?
-training: {learning_rate: fast} | training.learning_rate | valid number | 'fast'
-training: {clip: 0.1} | training.clip: stands in the section of an algorithm; valid: ppo.clip
-ppo: {minibatch_size: 100} | ppo.steps_per_epoch 1024 | minibatch_size 100
-ppo: {steps_per_epoch: 1024000000000} | ppo.steps_per_epoch | equal to 10000000 (got 1024000000000)
-ppo: {reference_kl_coefficient: 0.1} | reference_kl_coefficient | give initial_policy
-training: {problems: {offered_load: [2, 1]}} | training.problems | low 2.0 | high 1.0
-ppo: {time_unit_s: 1} | unknown key 'ppo.time_unit_s'
-ppo: {initial_policy: nowhere} | ppo.initial_policy | no file
-training: {learning_rate: 1e30} | training.learning_rate | equal to 1 (got 1e+30)
-imitation: {expert: null} | imitation.expert | scale with imitation.expert
-imitation: {expert: fastest-idle, episodes: 1000000000} | imitation.episodes | equal to 100000 (got 1000000000)
-ppo: {passes: '1_0'} | ppo.passes: must be a number, not '1_0'
+algorithm: {lerning_rate: 3e-4} | 'algorithm.lerning_rate' | did you mean 'learning_rate'?
+algorithm: {learning_rate: fast} | algorithm.learning_rate | valid number | 'fast'
+algorithm: {gamma: null} | algorithm.gamma: null is none of its values
+algorithm: 3 | algorithm: input should be a valid dictionary (got 3)
+algorithm: {name: imitatio} | algorithm.name: unknown algorithm 'imitatio'; did you mean 'imitation'?
+algorithm: {name: dqn} | srr: dqn has no regulariser | crossattn
+algorithm: {minibatch_size: 100} | algorithm.steps_per_epoch 1024 | minibatch_size 100
+algorithm: {steps_per_epoch: 1024000000000} | algorithm.steps_per_epoch | equal to 10000000 (got 1024000000000)
+algorithm: {reference_kl_coefficient: 0.1} | reference_kl_coefficient | give initial_policy
+algorithm: {problems: {offered_load: [2, 1]}} | algorithm.problems | low 2.0 | high 1.0
+algorithm: {time_unit_s: 1} | unknown key 'algorithm.time_unit_s'
+algorithm: {initial_policy: nowhere} | algorithm.initial_policy | no file
+algorithm: {learning_rate: 1e30} | algorithm.learning_rate | equal to 1 (got 1e+30)
+algorithm: {name: imitation, expert: null} | algorithm.expert | valid string
+algorithm: {name: imitation} | algorithm.expert: field required
+algorithm: {expert: fastest-idle} | algorithm.expert: scale, with algorithm ppo, has none
+algorithm: {name: imitation, expert: fastest-idle, episodes: 1000000000} | algorithm.episodes | equal to 100000
+algorithm: {passes: '1_0'} | algorithm.passes: must be a number, not '1_0'
 network: {num_heads: 3} | num_heads 3
-network: {skip: adaptive} | network.skip adaptive | scale-any (got paper) | none, linear
-network: {mlp_hidden: [on]} | network.mlp_hidden: entry 0 must be a number, not true (in YAML also on, yes)
+network: {skip: adaptive} | network.skip adaptive | scale-any | none, linear
+methods: [ppo], network: {mlp_hidden: [on]} | mlp_hidden: entry 0 must be a number, not true (in YAML also on, yes)
 resources: {cpus: 1.0e-17} | resources.cpus | greater than or equal to 0.01
 srr: {lambda_kl: off} | srr.lambda_kl: must be a number, not false (in YAML also off, no)
 stop: {epochs: 1, env_steps: 2} | stop | epochs or env_steps, not both
 seeds: [] | seeds: must have at least 1 entry
 methods: [scael] | unknown method 'scael'; did you mean 'scale'? valid: scale
 methods: [], evaluation: {heuristics: []} | methods | evaluation.heuristics | nothing to run
-methods: [ppo], training: {problems: {servers: [8]}} | training.problems.servers | ppo
+methods: [ppo], algorithm: {problems: {servers: [8]}} | algorithm.problems.servers | ppo
+methods: [{scael: {}}] | unknown method 'scael'; did you mean 'scale'?
+methods: [{scale: {algoritm: {}}}] | unknown key 'methods.0.scale.algoritm'; did you mean 'algorithm'?
+methods: [{scale: {algorithm: {pases: 2}}}] | unknown key 'algorithm.pases'; did you mean 'passes'?
+methods: [{scale: {}, ppo: {}}] | methods.0 | at most 1
+methods: [{crossattn: {srr: {lambda_kl: 1}}}] | methods.crossattn.srr: crossattn has no SRR | scale
 methods: [ppo], network: {encoder: my.nets:Mean} | my.nets
-methods: [ppo], network: {num_heads: 2} | network.num_heads | as scale
-methods: [dqn], dqn: {buffer_size: 1000000000000} | dqn.buffer_size | equal to 10000000
-methods: [dqn], imitation: {expert: fastest-idle} | imitation.expert | dqn
+methods: [ppo], network: {num_heads: 2} | ppo, with network mlp, has none | {scale: {network: {num_heads: ...}}}
+methods: [dqn], algorithm: {buffer_size: 1000000000000} | algorithm.buffer_size | equal to 10000000
+methods: [decima], scenario: steady-0.7, network: {name: mlp} | reinforce trains none such; valid: decima, deeprm
 methods: [deepsets], network: {skip: linear} | network.skip
-methods: [crossattn], imitation: {expert: heft} | imitation.expert heft: plans ahead | fastest-idle
-methods: [crossattn], imitation: {expert: reserve} | imitation.expert reserve | env.decision.on_busy reserve
+methods: [crossattn], algorithm: {name: imitation, expert: heft} | algorithm.expert heft: plans ahead | fastest-idle
+methods: [crossattn], algorithm: {name: imitation, expert: reserve} | expert reserve | env.decision.on_busy reserve
 methods: [context-price] | mask none | valid: mask feasible
-methods: [context-price], scenario: day, training: {problems: {servers: [4, 8]}}, cma: {instances: 1} | cma.instances 1
-methods: [deeprm], scenario: steady-0.7, deeprm: {queue: 1024} | deeprm.queue | equal to 256
+methods: [context-price], scenario: day, algorithm: {problems: {servers: [4, 8]}, instances: 1} | algorithm.instances 1
+methods: [deeprm], scenario: steady-0.7, network: {queue: 1024} | network.queue | equal to 256
 scenario: papr | unknown scenario 'papr'; did you mean 'paper'?
 env: {cluster: paper-61} | env.cluster | unknown cluster 'paper-61'; did you mean 'paper-16'?
 env: {cluster: {tiers: [{name: a, count: 1, compute_gflops: 1, memory_gb: 0.5}]}} | memory_gb.high is 80.0 | 0.5
@@ -84,15 +94,19 @@ evaluation: {heuristics: ['prefix-affinity:imbalance=nan']} | imbalance: input s
 custom_scenarios: {paper: {}} | custom_scenarios.paper: is a shipped scenario
 grid: {srr.lambda_kl: []} | grid.srr.lambda_kl: must have at least 1 entry
 grid: {lambda: [1]} | grid.lambda: must be or begin with | srr
-grid: {srr.lambda_kl: [much]} | srr.lambda_kl | 'much'
+grid: {srr.lambda_kl: [much]} | grid: srr.lambda_kl | 'much'
+zip: {srr.lambda_kl: [much]} | zip: srr.lambda_kl | 'much'
+grid: {env: [{episode: {arrivals_until_s: 100}}]} | grid: episode.arrivals_until_s 100 | horizon_s 12
+grid: {algorithm: [3]} | grid: algorithm: must be a mapping of keys to values (got 3)
+grid: {scenario: [papr]} | unknown scenario 'papr'; did you mean 'paper'?
 search: {scheduler: pbt} | `space`, which is empty
-search: {scheduler: asha}, training: {epochs: 40} | search.asha.grace_steps 102400 | 40960 | valid: 1 to 39936
+search: {scheduler: asha}, algorithm: {epochs: 40} | search.asha.grace_steps 102400 | 40960 | valid: 1 to 39936
 search: {scheduler: pbt, space: {srr.lambda_kl: {uniform: [0, 1]}}}, stop: {epochs: 9} | interval_steps 51200 | 9216
 search: {scheduler: asha}, methods: [scale, ppo] | give one method, not 2
 search: {scheduler: asha}, methods: [context-price], scenario: steady-0.7 | context-price has no env steps
 search: {samples: 2}, methods: [] | search: there is nothing to search for
-grid: {ppo.clip: [0.1, 0.2]}, search: {samples: 5001, space: {ppo.gamma: {uniform: [0, 1]}}} | 10,002
-search: {scheduler: pbt, space: {ppo.gamma: {uniform: [0, 1]}}}, grid: {ppo.clip: [0.1]} | leave out grid
+grid: {algorithm.clip: [0.1, 0.2]}, search: {samples: 5001, space: {algorithm.gamma: {uniform: [0, 1]}}} | 10,002
+search: {scheduler: pbt, space: {algorithm.gamma: {uniform: [0, 1]}}}, grid: {algorithm.clip: [0.1]} | leave out grid
 search: {space: {srr.lambda_kl: {loguniform: [0.1, 0.1]}}} | low must be below high
 search: {space: {srr.lambda_kl: {}}} | give one of uniform
 search: {space: {lambda: {uniform: [0, 1]}}} | search.space.lambda | srr
@@ -103,23 +117,23 @@ methods: [scale-any], grid: {env.reward: [{name: paper}]} | grid.env.reward.name
 methods: [scale-any], env: {reward: {energy_weight: 1.0}} | env.reward.energy_weight 1.0: scale-any has 0.0 in its place
 methods: [scale-gate], scenario: agents-replicas, grid: {env.episode.mask: [none]} | scale-gate has feasible
 methods: [scale], env: {decision: {on_busy: reserve}}, evaluation: {scenarios: [paper]} | scale-s42- | mask feasible
-methods: [scale], grid: {dqn.learning_rate: [1e-3]} | grid.dqn.learning_rate | a method that does, as dqn
-methods: [scale], imitation: {episodes: 5} | imitation.episodes | scale with imitation.expert
-methods: [scale, decima], training: {reward: 'json:loads'} | training.reward | ppo.reward
-methods: [scale, context-price], grid: {training.learning_rate: [0.1]} | training.learning_rate | ppo.learning_rate
-methods: [dqn, sac], grid: {ppo.clip: [0.1]} | grid.ppo.clip | dqn, sac | as scale
-methods: [dqn], search: {space: {ppo: {choice: [{passes: 2}]}}} | search.space.ppo.passes | dqn
-methods: [crossattn], grid: {srr: [{lambda_kl: 0.1}]} | grid.srr.lambda_kl | scale
+methods: [scale], grid: {algorithm.batch_size: [32]} | scale, with algorithm ppo, has none | dqn
+methods: [scale], algorithm: {holdout_episodes: 5} | algorithm.holdout_episodes | valid: with algorithm.name imitation
+methods: [scale, decima], algorithm: {reward: 'json:loads'} | decima, with algorithm reinforce | ppo, dqn, sac
+methods: [scale, context-price], grid: {algorithm.learning_rate: [0.1]} | {scale: {algorithm: {learning_rate
+methods: [dqn, sac], grid: {algorithm.clip: [0.1]} | grid: algorithm.clip: dqn | with algorithm.name ppo
+methods: [dqn], search: {space: {algorithm: {choice: [{passes: 2}]}}} | search.space: algorithm.passes: dqn
+methods: [crossattn], grid: {srr: [{lambda_kl: 0.1}]} | grid.srr: no method of the sweep (crossattn) has SRR | scale
 methods: [crossattn], search: {space: {srr.lambda_kl: {uniform: [0, 0.1]}}} | search.space.srr.lambda_kl | crossattn
-methods: [crossattn], imitation: {expert: fastest-idle}, ppo: {clip: 0.1} | ppo.clip | without imitation.expert
-methods: [deepsets], grid: {network.num_heads: [2]} | grid.network.num_heads | embedding_dim
+methods: [crossattn], algorithm: {name: imitation, expert: fastest-idle, clip: 0.1} | algorithm.clip: crossattn
+methods: [deepsets], grid: {network.num_heads: [2]} | grid: network.num_heads: deepsets | cross-attention
 methods: [deepsets], network: {encoder: 'json:loads'}, grid: {network.skip: [none]} | network.skip
 methods: [context-price], env: {observation: {feature_set: rounds}} | env.observation.feature_set rounds: context-price
-methods: [context-price], training: {learning_rate: 0.5} | training.learning_rate | as scale | of training its epochs
+methods: [context-price], network: {embedding_dim: 32} | network.embedding_dim: context-price has no network
 methods: [decima], stop: {env_steps: 9} | stop.env_steps | stop.epochs
-methods: [decima], deeprm: {queue: 5} | deeprm.queue | a method that does, as deeprm
-methods: [], grid: {ppo.gamma: [0.9]} | grid.ppo.gamma | nothing is trained
-methods: [], ppo: {gamma: 0.9} | ppo.gamma | nothing is trained
+methods: [decima], network: {queue: 5} | network.queue: decima | with network.name deeprm
+methods: [], grid: {algorithm.gamma: [0.9]} | grid.algorithm.gamma | nothing is trained
+methods: [], algorithm: {gamma: 0.9} | algorithm.gamma | nothing is trained
 """
 """Settings that no method of the sweep uses, or in whose place it takes its own; in scenario steady-0.7."""
 

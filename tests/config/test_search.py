@@ -13,8 +13,7 @@ from scipy.stats import kstest
 
 from rllib_scale.config import TrialConfig
 from rllib_scale.config.plan import SweepConfig
-from rllib_scale.config.search import Point, SearchConfig, check_acts, recent
-from rllib_scale.config.search import points as points_of
+from rllib_scale.config.search import SearchConfig, check_acts, points, recent
 from rllib_scale.config.yaml_files import build_model
 from rllib_scale.errors import UserError
 from rllib_scale.loading import sweep_from
@@ -28,10 +27,6 @@ LAMBDAS = {
 
 def search(**data: Any) -> SearchConfig:
     return build_model(SearchConfig, {"space": LAMBDAS, **data}, "test")
-
-
-def points(drawn: SearchConfig | None) -> list[Point]:
-    return points_of(drawn, SweepConfig)
 
 
 def sweep(**data: Any) -> SweepConfig:
@@ -49,28 +44,28 @@ def test_loguniform_draws_have_uniform_logarithms_within_their_bounds() -> None:
 @given(st.floats(1e-6, 1e6), st.floats(1.0001, 1e4), st.sampled_from(["uniform", "loguniform"]), st.integers(0, 99))
 def test_draws_are_in_their_range_and_of_four_digits(low: float, ratio: float, kind: str, seed: int) -> None:
     bounds = [low, low * ratio]
-    for point in points(search(space={"ppo.reward_unit": {kind: bounds}}, samples=20, seed=seed)):
-        value = point["ppo.reward_unit"]
+    for point in points(search(space={"algorithm.reward_unit": {kind: bounds}}, samples=20, seed=seed)):
+        value = point["algorithm.reward_unit"]
         assert bounds[0] <= value <= bounds[1]
         assert value in (*bounds, float(f"{value:.4g}"))
 
 
 def test_draws_are_spread_over_their_range_integers_where_the_setting_is_one_or_of_a_choice() -> None:
     space = {
-        "ppo.gamma": {"uniform": [0, 1]},
-        "ppo.passes": {"uniform": [2, 4]},
+        "algorithm.gamma": {"uniform": [0, 1]},
+        "algorithm.passes": {"uniform": [2, 4]},
         "network.num_heads": {"choice": [2, 4, 8]},
     }
     drawn = points(search(space=space, samples=200))
-    gammas = [point["ppo.gamma"] for point in drawn]
+    gammas = [point["algorithm.gamma"] for point in drawn]
     assert 0 <= min(gammas) < 0.02 < 0.98 < max(gammas) <= 1
-    passes = [point["ppo.passes"] for point in drawn]
+    passes = [point["algorithm.passes"] for point in drawn]
     assert {type(each) for each in passes} == {int}
     assert all(50 < passes.count(each) < 85 for each in (2, 3, 4))
     assert {point["network.num_heads"] for point in drawn} == {2, 4, 8}
     assert points(None) == points(search(space={})) == [{}]
-    with pytest.raises(UserError, match=r"search.space.ppo.passes \[2.1, 2.9\]: there is no integer"):
-        points(search(space={"ppo.passes": {"uniform": [2.1, 2.9]}}))
+    with pytest.raises(UserError, match=r"search.space.algorithm.passes \[2.1, 2.9\]: there is no integer"):
+        points(search(space={"algorithm.passes": {"uniform": [2.1, 2.9]}}))
 
 
 def test_draws_depend_on_the_seed_alone_and_more_samples_leave_the_first_what_they_are() -> None:
@@ -79,16 +74,16 @@ def test_draws_depend_on_the_seed_alone_and_more_samples_leave_the_first_what_th
 
 
 def test_points_become_cells_with_their_seeds_and_a_grid() -> None:
-    config = sweep(seeds=[1, 2], grid={"ppo.gamma": [0.9, 0.99]}, search={"space": LAMBDAS, "samples": 3})
+    config = sweep(seeds=[1, 2], grid={"algorithm.gamma": [0.9, 0.99]}, search={"space": LAMBDAS, "samples": 3})
     trials = make_plan(config, "test").trials
     assert len(trials) == 2 * 2 * 3
     assert {trial.config.srr.lambda_kl for trial in trials} == {
         point["srr.lambda_kl"] for point in points(config.search)
     }
-    assert {trial.label for trial in trials} == {"ppo.gamma=0.9", ""}
+    assert {trial.config.algorithm.gamma for trial in trials} == {0.9, 0.99}
     # A trial is what its values are, whoever chose them.
     first = trials[0].config
-    by_hand = sweep(seeds=[1], ppo={"gamma": 0.9}, srr=first.srr.model_dump())
+    by_hand = sweep(seeds=[1], algorithm={"gamma": 0.9}, srr=first.srr.model_dump())
     assert [trial.config.trial_id for trial in make_plan(by_hand, "test").trials] == [first.trial_id]
 
 
@@ -116,7 +111,7 @@ def test_a_scheduler_acts_if_an_epoch_before_the_last_ends_at_its_interval_or_la
 ) -> None:
     config = search(scheduler=scheduler, asha={"grace_steps": interval}, pbt={"interval_steps": interval})
     ppo = {"epochs": epochs, "steps_per_epoch": 32 * steps, "minibatch_size": 32}
-    trial = TrialConfig.model_validate({"method": "scale", "seed": 1, "ppo": ppo})
+    trial = TrialConfig.of("scale", seed=1, algorithm=ppo)
     if any(epoch * 32 * steps >= interval for epoch in range(1, epochs)):
         check_acts(config, [trial])
     else:

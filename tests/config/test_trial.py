@@ -1,35 +1,47 @@
 """One training: what its method and settings make of it, and what its hash sees."""
 
+import dataclasses
 from typing import Any
 
 import pytest
 from pydantic import BaseModel
 from pydantic_core import to_jsonable_python
 
-from rllib_scale.config import METHODS, SCENARIOS, EnvConfig, SRRConfig, TrialConfig, digest, method_in, scenario
+from rllib_scale.config import (
+    METHODS,
+    SCENARIOS,
+    CustomEncoderConfig,
+    MLPConfig,
+    SRRConfig,
+    TrialConfig,
+    digest,
+    method_in,
+    scenario,
+)
 from rllib_scale.config.base import types_in
 from rllib_scale.config.identity import IDENTITY_FORMAT
-from rllib_scale.config.rounds import in_own_rounds
+from rllib_scale.config.methods import composed
 from rllib_scale.config.schedulers import ALL_RULES
-from rllib_scale.config.yaml_files import build_model
-from rllib_scale.errors import UserError
 
 STEADY = SCENARIOS["steady-0.7"][0]
 
 
-def trial(**settings: Any) -> TrialConfig:
-    return TrialConfig.model_validate(settings)
+def trial(method: str = "scale", **settings: Any) -> TrialConfig:
+    return TrialConfig.of(method, **settings)
+
+
+IMITATION = {"name": "imitation", "expert": "fastest-idle"}
 
 
 @pytest.mark.parametrize(
     ("settings", "algorithm", "epochs", "stop_epochs", "steps"),
     [
         ({"method": "scale"}, "ppo", 1000, 1000, 1024),
-        ({"method": "sac", "training": {"epochs": 60}, "stop": {"epochs": 5}}, "sac", 60, 5, 1024),
+        ({"method": "sac", "algorithm": {"epochs": 60}, "stop": {"epochs": 5}}, "sac", 60, 5, 1024),
         ({"method": "dqn", "stop": {"env_steps": 1025}}, "dqn", 1000, 2, 1024),
-        ({"method": "crossattn", "imitation": {"expert": "fastest-idle"}}, "imitation", 1000, 1000, 1024),
+        ({"method": "crossattn", "algorithm": IMITATION}, "imitation", 1000, 1000, 1024),
         ({"method": "context-price", "env": STEADY}, "cma", 150, 150, None),
-        ({"method": "decima", "env": STEADY, "reinforce": {"epochs": 7}}, "reinforce", 7, 7, None),
+        ({"method": "decima", "env": STEADY, "algorithm": {"epochs": 7}}, "reinforce", 7, 7, None),
     ],
 )
 def test_how_long_a_training_is(
@@ -40,37 +52,47 @@ def test_how_long_a_training_is(
     assert made.env_steps_per_epoch == steps
 
 
-def test_a_method_has_its_own_settings() -> None:
-    dqn, sac = (trial(method=name, dqn={"batch_size": 32}, sac={"batch_size": 128}) for name in ("dqn", "sac"))
-    assert (dqn.algorithm.batch_size, sac.algorithm.batch_size) == (32, 128)
-    for name, preset in METHODS.items():
-        env = scenario("agents-replicas") if name.endswith("-gate") else STEADY
-        made = TrialConfig.of(name, env=env)
-        assert made.method == name
-        assert made.any_scale != ("fixed number of servers" in preset.description), name
-    assert trial(method="crossattn", srr={"lambda_kl": 0.5}).srr is None
-    assert trial(method="context-price", env=STEADY).network is None
+@pytest.mark.parametrize("method", METHODS)
+def test_a_preset_is_a_training_of_its_name(method: str) -> None:
+    preset = METHODS[method]
+    made = trial(method, env=scenario("agents-replicas") if method.endswith("-gate") else STEADY)
+    assert made.method == method
+    assert made.any_scale != ("fixed number of servers" in preset.description)
+    assert (made.network is None, made.srr is None) == (preset.network is None, preset.srr is None)
+    for defaults in (True, False):
+        content = made.model_dump(mode="json", exclude_defaults=defaults)
+        assert TrialConfig.model_validate(content) == made
+        assert method_in(content) == method
 
 
-def test_a_trial_holds_what_its_method_uses_and_nothing_else() -> None:
-    made = trial(method="deepsets", dqn={"batch_size": 32}, network={"num_heads": 2, "embedding_dim": 10})
-    assert made.network.model_dump() == {"name": "deep-sets", "embedding_dim": 10, "standardise": "fixed"}
-    assert not hasattr(made.algorithm, "batch_size")
-    assert "clip" in type(made.algorithm).model_fields
-    assert "clip" not in type(trial(imitation={"expert": "fastest-idle"}).algorithm).model_fields
-    with pytest.raises(UserError, match=r"unknown key 'network.deep-sets.num_heads'; valid: .*embedding_dim, standard"):
-        build_model(
-            TrialConfig,
-            made.model_dump(mode="json") | {"network": {"name": "deep-sets", "num_heads": 2}},
-            "policy.json",
-        )
+def test_another_algorithm_or_network_drops_what_the_preset_sets() -> None:
+    made = trial("scale-any", env=STEADY, algorithm=IMITATION, network={"name": "mlp"})
+    assert (made.algorithm.steps_per_epoch, made.network) == (1024, MLPConfig(name="mlp"))
+    own = trial("deepsets", network={"encoder": "x:Y#source=0", "embedding_dim": 10}, algorithm={"reward": "x:y"})
+    assert own.network == CustomEncoderConfig(name="custom", encoder="x:Y#source=0", embedding_dim=10)
+    assert trial("deepsets", network={"encoder": None}) == trial("deepsets")
 
 
-def test_a_section_wins_over_training_and_training_over_the_method() -> None:
-    found = trial(training={"epochs": 2, "learning_rate": 0.1}, ppo={"learning_rate": 0.2}).algorithm
-    assert (found.epochs, found.learning_rate) == (2, 0.2)
-    assert trial(method="dqn", training={"epochs": None}, ppo={"epochs": 3}).algorithm.epochs == 1000
-    assert trial(method="scale-any", env=STEADY, ppo={"horizon_s": None}).algorithm.horizon_s is None
+def test_layers_merge_and_the_last_one_wins() -> None:
+    layers = [{"algorithm": {"epochs": 2, "gamma": 0.5}}, {"algorithm": {"gamma": 0.9}, "srr": None}, {"algorithm": {}}]
+    found = composed("dqn", *layers)
+    assert found["algorithm"] == {"name": "dqn", "epochs": 2, "gamma": 0.9}
+    assert (found["network"], found["srr"]) == ({"name": "mlp"}, None)
+    problems = [{"algorithm": {"problems": "any"}}, {"algorithm": {"problems": {"family": {"agents_share": 0}}}}]
+    assert composed("scale", *problems)["algorithm"]["problems"] == {"family": {"agents_share": 0}}
+    assert composed("scale", *problems, {"algorithm": {"problems": None}})["algorithm"]["problems"] is None
+
+
+def test_a_changed_setting_is_set_at_the_trials_own_path() -> None:
+    made = trial("scale", algorithm={"gamma": 0.5})
+    assert made.setting("algorithm.gamma") == 0.5
+    assert made.changed({"algorithm.gamma": 0.9, "srr.lambda_kl": 0.1}) == trial(
+        algorithm={"gamma": 0.9}, srr={"lambda_kl": 0.1}
+    )
+    assert trial("crossattn").setting("srr.lambda_kl") == 0
+    assert trial("crossattn").changed({"srr.lambda_kl": 0.1}).srr == SRRConfig(lambda_decorrelation=0, lambda_kl=0.1)
+    with pytest.raises(KeyError):
+        made.setting("algorithm.gamma.x")
 
 
 @pytest.mark.parametrize(
@@ -78,17 +100,16 @@ def test_a_section_wins_over_training_and_training_over_the_method() -> None:
     [
         ({}, {"seed": 43}, False),
         ({}, {"srr": SRRConfig(lambda_kl=0.5)}, False),
-        ({}, {"training": {"problems": {"servers": [8]}}}, False),
+        ({}, {"algorithm": {"problems": {"servers": [8]}}}, False),
         ({}, {"resources": {"env_runners": 2}}, False),
         ({}, {"resources": {"learners": 2}}, False),
         ({}, {"resources": {"cpus": 2}}, True),
-        ({"method": "deepsets"}, {"network": {"num_heads": 2}}, True),
-        ({"method": "sac"}, {"dqn": {"critic_hidden": 8}}, True),
-        ({}, {"dqn": {"batch_size": 32}, "decima": {"embedding_dim": 4}}, True),
+        ({}, {"algorithm": {"gamma": 0.99}, "srr": {}}, True),
         ({"method": "crossattn"}, {"srr": {"lambda_kl": 0.5}}, True),
-        ({"imitation": {"expert": "fastest-idle"}}, {"resources": {"env_runners": 2}}, True),
-        ({"method": "decima", "env": STEADY}, {"deeprm": {"queue": 5}}, True),
-        ({"method": "decima", "env": STEADY}, {"decima": {"embedding_dim": 4}}, False),
+        ({"algorithm": IMITATION}, {"resources": {"env_runners": 2}}, True),
+        ({"method": "decima", "env": STEADY}, {"network": {"embedding_dim": 4}}, False),
+        ({"method": "crossattn"}, {"method": "scale", "srr": {"lambda_kl": 0, "lambda_decorrelation": 0}}, True),
+        ({"method": "ppo"}, {"method": "crossattn", "network": {"name": "mlp"}}, True),
     ],
 )
 def test_a_hash_sees_what_decides_the_weights_and_nothing_else(
@@ -102,18 +123,18 @@ def test_a_hash_sees_what_decides_the_weights_and_nothing_else(
 @pytest.mark.parametrize(
     ("settings", "name"),
     [
-        ({}, "scale-s42-65e0ea709bf0"),
-        ({"method": "dqn", "seed": 7, "dqn": {"batch_size": 32}}, "dqn-s7-a673f5180437"),
-        ({"method": "ppo", "resources": {"env_runners": 2, "cpus": 3}}, "ppo-s42-e92aecd9ba2e"),
+        ({}, "scale-s42-790284791be1"),
+        ({"method": "dqn", "seed": 7, "algorithm": {"batch_size": 32}}, "dqn-s7-4f7dd791873c"),
+        ({"method": "ppo", "resources": {"env_runners": 2, "cpus": 3}}, "ppo-s42-ca9ac7411cce"),
         (
             {
                 "env": {"cluster": {"servers": 32}},
                 "network": {"num_blocks": 1},
-                "training": {"epochs": 60},
+                "algorithm": {"epochs": 60},
                 "stop": {"epochs": 5},
                 "population": "abc",
             },
-            "scale-s42-4a228d5a4610",
+            "scale-s42-d7cb48494385",
         ),
     ],
 )
@@ -135,11 +156,11 @@ def defaults_of(model: type[BaseModel], found: dict[str, Any]) -> dict[str, Any]
 
 def test_a_changed_default_raises_the_format() -> None:
     """Hashes and files leave out settings at their defaults, so that a changed default would keep an id."""
-    found = defaults_of(TrialConfig, {name: spec.defaults for name, spec in METHODS.items()})
+    found = defaults_of(TrialConfig, {name: dataclasses.asdict(preset) for name, preset in METHODS.items()})
     for spec in ALL_RULES.values():
         defaults_of(spec.parameters, found)
     assert {"PPO", "CMAES", "SRRConfig", "TierConfig", "AgentProblems", "HungarianParameters"} <= found.keys()
-    assert (IDENTITY_FORMAT, digest(to_jsonable_python(found))) == (4, "875ff4cea8ae"), (
+    assert (IDENTITY_FORMAT, digest(to_jsonable_python(found))) == (5, "978ab0b116d1"), (
         "if a default has changed, raise IDENTITY_FORMAT and write it here; for a new setting write its digest alone"
     )
 
@@ -148,39 +169,40 @@ def test_a_changed_default_raises_the_format() -> None:
     ("settings", "message"),
     [
         (
-            {"method": "decima", "training": {"reward": "x:y#source=0"}},
-            "training.reward: decima is trained by reinforce, without it; valid: ppo.reward, dqn",
+            {"method": "decima", "algorithm": {"reward": "x:y"}},
+            "algorithm.reward: decima, with algorithm reinforce",
         ),
-        (
-            {"imitation": {"expert": "fastest-idle"}, "training": {"reward": "x:y#source=0"}},
-            "training.reward: scale is trained by imitation, without it; valid: ppo.reward",
-        ),
+        ({"algorithm": IMITATION | {"reward": "x:y"}}, "algorithm.reward: scale, with algorithm imitation, has none"),
         (
             {"method": "decima", "env": STEADY, "stop": {"env_steps": 9}},
-            "env_steps 9: method decima plays whole episodes; valid: stop.epochs",
+            "env_steps 9: reinforce plays whole episodes; valid: stop.epochs",
         ),
-        ({"resources": {"learners": 3}}, "resources.learners 3: does not divide ppo.minibatch_size 256"),
-        ({"method": "decima", "env": STEADY, "resources": {"learners": 2}}, "resources.learners 2: method decima"),
-        ({"training": {"clip": 0.1}}, r"stands in the section of an algorithm; valid: ppo\.clip"),
+        ({"resources": {"learners": 3}}, "resources.learners 3: does not divide algorithm.minibatch_size 256"),
+        (
+            {"method": "decima", "env": STEADY, "resources": {"learners": 2}},
+            "learners 2: reinforce learns in one",
+        ),
+        (
+            {"method": "adaptive-price", "env": STEADY, "algorithm": {"initial": "dual-price"}},
+            "algorithm.initial: adaptive-price has an initial rule of its own; leave it out",
+        ),
+        (
+            {"method": "scale-any", "env": STEADY, "network": {"name": "deep-sets"}},
+            "copies: .*cross-attention",
+        ),
+        (
+            {"method": "dqn", "network": {"name": "decima"}},
+            "network decima: dqn trains none such; valid: cross",
+        ),
+        (
+            {"method": "dqn", "algorithm": {"name": "ppo", "batch_size": 3}},
+            "batch_size: dqn, with algorithm ppo",
+        ),
     ],
 )
 def test_what_cannot_be_trained_is_refused(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        TrialConfig.model_validate(settings)
-
-
-def test_parts_of_ones_own_have_their_place() -> None:
-    settings = {"method": "deepsets", "network": {"encoder": "x:Y#source=0"}, "training": {"reward": "x:y#source=0"}}
-    assert TrialConfig.model_validate(settings).network.encoder == "x:Y#source=0"
-
-
-def test_a_scenario_is_played_in_the_rounds_of_the_policy() -> None:
-    own = EnvConfig.model_validate({"decision": {"on_busy": "reserve", "order": "first-ready"}})
-    steady = SCENARIOS["steady-0.9"][0].at_scale(32)
-    played = in_own_rounds("scale", own, steady)
-    assert (played.decision, played.episode.mask) == (own.decision, "none")
-    assert (played.cluster, played.workload, played.reward) == (steady.cluster, steady.workload, steady.reward)
-    assert in_own_rounds("scale", EnvConfig(), steady) is steady
+        trial(**settings)
 
 
 @pytest.mark.parametrize(

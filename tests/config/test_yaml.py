@@ -47,7 +47,7 @@ def test_numbers_merges_and_aliases_are_read() -> None:
         ("seeds: &s [*s]", "aliases unfold to inf"),
         (f"seed: {'x' * 5000}", r"seed: .*\(got 'x{76}\.\.\.\)"),
         ("a: 1\nb: 2\nc: 3\nd: 4\n", "unknown key 'a'.*unknown key 'b'.*unknown key 'c'.*; and 1 more$"),
-        ("ppo: {clip: x, cilp: 1}", r"bad.yaml: unknown key 'ppo.cilp'; did you mean 'clip'\?"),
+        ("algorithm: {name: ppo, clip: x, cilp: 1}", r"bad.yaml: unknown key 'algorithm.cilp'; did you mean 'clip'\?"),
     ],
 )
 def test_what_is_no_config_is_refused_in_one_line(tmp_path: Path, text: str, message: str) -> None:
@@ -60,18 +60,23 @@ def test_what_is_no_config_is_refused_in_one_line(tmp_path: Path, text: str, mes
 
 def test_an_override_sets_a_path(tmp_path: Path) -> None:
     (tmp_path / "s.yaml").write_text("name: s\nmethods: [scale]\nsearch: {samples: 3}\nenv: {cluster: paper-32}\n")
-    overrides = ["search.space.srr.lambda_kl={uniform: [0.1, 0.2]}", "search.seed=3", "grid.ppo.gamma=[0.5]"]
+    overrides = ["search.space.srr.lambda_kl={uniform: [0.1, 0.2]}", "search.seed=3", "grid.algorithm.gamma=[0.5]"]
     config = load_sweep(tmp_path / "s.yaml", [*overrides, "env.cluster.servers=8"])
     assert config.search is not None
     assert list(config.search.space) == ["srr.lambda_kl"]
-    assert (config.search.samples, config.search.seed, config.grid) == (3, 3, {"ppo.gamma": (0.5,)})
+    assert (config.search.samples, config.search.seed, config.grid) == (3, 3, {"algorithm.gamma": (0.5,)})
     assert config.problem_at(())[1].cluster.num_servers == 8, "it replaces the name of a preset"
     for wrong in ("search.seed", "=3"):
         with pytest.raises(UserError, match=f"--set '{wrong}': must be KEY=VALUE"):
             load_sweep(tmp_path / "s.yaml", [wrong])
-    for key in ("dqn.learning_rate", "grid.dqn.learning_rate"):
-        with pytest.raises(UserError, match=f"{key}: no method of the sweep"):
-            load_sweep(tmp_path / "s.yaml", [f"{key}={'[0.1]' if key.startswith('grid') else 0.1}"])
+    zipped = ["zip.env.cluster.servers=[8, 16]", "zip.algorithm.epochs=[1, 2]"]
+    together = {"env.cluster.servers": (8, 16), "algorithm.epochs": (1, 2)}
+    assert load_sweep(tmp_path / "s.yaml", zipped).zip == (together,)
+    more = ["zip=[{srr.lambda_kl: [1]}]", "zip.algorithm.epochs=[1]"]
+    assert load_sweep(tmp_path / "s.yaml", more).zip == ({"srr.lambda_kl": (1,), "algorithm.epochs": (1,)},)
+    more[0] = "zip=[{srr.lambda_kl: [1]}, {algorithm.gamma: [1]}]"
+    with pytest.raises(UserError, match=r"--set zip.algorithm.epochs: zip has 2 mappings; valid: --set zip="):
+        load_sweep(tmp_path / "s.yaml", more)
 
 
 def test_the_schema_for_editors_takes_the_presets_and_no_misspelt_key() -> None:
@@ -79,9 +84,13 @@ def test_the_schema_for_editors_takes_the_presets_and_no_misspelt_key() -> None:
     for file in sorted(Path("tune_configs").glob("*.yaml")):
         data = read_mapping(file)
         assert not list(checks.iter_errors(data)), file
-        assert list(checks.iter_errors(data | {"ppo": {"clap": 0.1}}))
-    training = checks.schema["$defs"]["PPOSection"]["properties"]
-    assert (training["clip"]["default"], "user-defined" in training["reward"]["description"]) == (0.2, True)
+    for wrong in ({"algorithm": {"clap": 0.1}}, {"algorithm": {"clip": "x"}}, {"env": {"clap": 1}}, {"methods": [3]}):
+        assert list(checks.iter_errors(data | wrong)), wrong
+    own = [{"scale": {"algorithm": {"clip": 0.1}}}, {"dqn": {"network": {"name": "deep-sets"}}}]
+    assert not list(checks.iter_errors(data | {"methods": own}))
+    assert list(checks.iter_errors(data | {"methods": [{"scale": {"algorithm": {"clap": 0.1}}}]}))
+    algorithm = checks.schema["properties"]["algorithm"]["properties"]
+    assert (algorithm["clip"]["default"], "user-defined" in algorithm["reward"]["description"]) == (0.2, True)
 
 
 def models(base: type[Model] = Model) -> Iterator[type[Model]]:

@@ -10,8 +10,8 @@ import pytest
 import torch
 from scipy import stats as scipy_stats
 
-from rllib_scale.config import METHODS, EnvConfig, TrialConfig, scenario
-from rllib_scale.config.methods import NETWORKS
+from networks.observations import NETWORKS
+from rllib_scale.config import EnvConfig, TrialConfig, scenario
 from rllib_scale.evaluation import feature_drift as features
 from rllib_scale.evaluation.feature_drift import DecisionSample, drift, evaluate_with_features, squared_mmd, statistics
 from rllib_scale.evaluation.feature_drift import wasserstein as wasserstein_mean
@@ -30,7 +30,7 @@ def normal(rows: int, d: int, seed: int) -> np.ndarray:
 
 
 def policy(method: str = "scale", servers: int = 16) -> TrainedPolicy:
-    trial = TrialConfig.model_validate({"method": method, "env": {"cluster": {"servers": servers}}})
+    trial = TrialConfig.of(**{"method": method, "env": {"cluster": {"servers": servers}}})
     torch.manual_seed(0)
     return TrainedPolicy(build_network(trial), trial, epochs=0, mask="feasible")
 
@@ -200,7 +200,8 @@ def test_the_references_are_training_scale_and_training_problem_on_the_episodes_
 @pytest.mark.slow
 @pytest.mark.parametrize("method", NETWORKS)
 def test_every_method_has_the_features_that_its_network_allows(method: str) -> None:
-    _, found = evaluate_with_features(policy(method), problem(16), seed=3, episodes=2)
-    assert found["feature_dim"] == (16 if METHODS[method].any_scale else 256)
-    assert ("drift_mmd2" in found) == METHODS[method].any_scale
+    trained = policy(method)
+    _, found = evaluate_with_features(trained, problem(16), seed=3, episodes=2)
+    assert found["feature_dim"] == (16 if trained.trial.any_scale else 256)
+    assert ("drift_mmd2" in found) == trained.trial.any_scale
     assert all(math.isfinite(value) for value in found.values())

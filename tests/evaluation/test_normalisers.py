@@ -21,8 +21,8 @@ def shown_to(policy: TrainedPolicy, env: EnvConfig) -> tuple[Engine, list[np.nda
 
 def test_a_policy_is_evaluated_with_its_own_normalisers() -> None:
     network, env = random_network(), EnvConfig()
-    usual = TrainedPolicy(network, TrialConfig(env=env), epochs=1)
-    other = TrainedPolicy(network, TrialConfig(env=env.model_copy(update={"observation": OWN})), epochs=1)
+    usual = TrainedPolicy(network, TrialConfig.of(env=env), epochs=1)
+    other = TrainedPolicy(network, TrialConfig.of(env=env.model_copy(update={"observation": OWN})), epochs=1)
     (one, seen), (two, seen_by_other) = shown_to(usual, env), shown_to(other, env)
     ours, theirs = seen[0].copy(), seen_by_other[0]  # the first decision of each: the same moment
     scales = env.observation

@@ -177,7 +177,7 @@ def test_what_cannot_be_is_refused_before_anything_starts(cluster: live.Cluster)
             cluster.task(add, **demand)
     with pytest.raises(UserError, match="task add: argument 0 contains a future"):
         cluster.task(add)([cluster.task(add)(1)])
-    policy = TrainedPolicy(random_network(method="ppo"), TrialConfig(method="ppo"), epochs=1)
+    policy = TrainedPolicy(random_network(method="ppo"), TrialConfig.of("ppo"), epochs=1)
     with pytest.raises(UserError, match=r"trained at 16 servers and knows no other number \(got 2\)"):
         live.Cluster(policy, tiers=TIERS)
     with pytest.raises(UserError, match="did you mean 'fastest-idle'"):
@@ -199,7 +199,7 @@ def test_a_scheduler_that_names_no_task_is_an_error_of_every_task(local_ray: Non
 
 
 def test_a_trained_policy_places_and_the_end_of_the_block_awaits_all() -> None:
-    policy = TrainedPolicy(random_network(method="scale"), TrialConfig(), epochs=1)
+    policy = TrainedPolicy(random_network(method="scale"), TrialConfig.of(), epochs=1)
     with live.Cluster(policy, tiers=TIERS) as cluster:
         futures = [cluster.task(add)(k).submit() for k in range(6)]
     assert all(future.done() for future in futures)

@@ -242,7 +242,7 @@ def test_a_call_waits_while_the_replica_of_the_one_before_it_is_away() -> None:
 
 
 def test_a_dispatcher_and_a_policy_decide_too(tmp_path: Path) -> None:
-    save_policy(tmp_path / "scale", random_network(), TrialConfig(seed=7), epochs=3)
+    save_policy(tmp_path / "scale", random_network(), TrialConfig.of(seed=7), epochs=3)
     for name in ("reserve", str(tmp_path / "scale")):
         one = routing(name)
         one.round(TWO, {})
@@ -473,7 +473,7 @@ def test_a_router_takes_every_rule_that_decides_request_by_request_and_names_tho
 
 
 def test_what_cannot_be_is_refused_before_a_deployment(tmp_path: Path) -> None:
-    save_policy(tmp_path / "mlp", random_network(method="ppo"), TrialConfig(method="ppo"), epochs=3)
+    save_policy(tmp_path / "mlp", random_network(method="ppo"), TrialConfig.of("ppo"), epochs=3)
     refused: list[tuple[dict[str, Any], str]] = [
         ({"scheduler": "stickie"}, "stickie"),
         ({"scheduler": "heft"}, "heft: plans ahead, and a router decides request by request; valid: .*adaptive-price"),

@@ -6,12 +6,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rllib_scale.config import TrialConfig
+from rllib_scale.config import METHODS, TrialConfig
 from rllib_scale.networks.build import Network, build_network, input_spec
 from rllib_scale.observation.answers import CLOSED, OPEN, TAKEN
 
 torch.set_num_threads(1)  # tests run side by side
-SPEC = input_spec(TrialConfig())
+NETWORKS = [
+    name
+    for name, preset in METHODS.items()
+    if preset.algorithm["name"] in ("ppo", "dqn", "sac") and "copies" not in preset.algorithm
+]
+"""Methods for servers of fixed speed whose policy is a network over an observation."""
+SPEC = input_spec(TrialConfig.of())
 
 
 def random_observations(batch: int, servers: int, seed: int = 0, empty: float = 0.0) -> Tensor:
@@ -40,7 +46,7 @@ def random_observations(batch: int, servers: int, seed: int = 0, empty: float = 
 
 def random_rows(method: str, batch: int, servers: int, seed: int = 0, empty: float = 0.0) -> Tensor:
     """(batch, width) of the feature set that a method sees, about the means of its features; a share of slots empty."""
-    spec, generator = input_spec(TrialConfig(method=method)), torch.Generator().manual_seed(seed)
+    spec, generator = input_spec(TrialConfig.of(method)), torch.Generator().manual_seed(seed)
     task, server = (
         torch.tensor(mean) + torch.tensor(std) * torch.randn(*shape, len(mean), generator=generator)
         for mean, std, shape in (
@@ -70,7 +76,7 @@ def random_mask(batch: int, servers: int, seed: int = 0) -> Tensor:
 def random_network(seed: int = 0, method: str = "scale", **sizes: float) -> Network:
     """The network of a trial with every parameter drawn, biases and norms too, so that each has an effect."""
     torch.manual_seed(seed)
-    return perturbed(build_network(TrialConfig(method=method, network=sizes)))
+    return perturbed(build_network(TrialConfig.of(method, network=sizes)))
 
 
 def perturbed(network: Network, by: float = 0.1) -> Network:

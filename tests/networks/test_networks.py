@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from networks.observations import SPEC, random_mask, random_network, random_observations
+from networks.observations import NETWORKS, SPEC, random_mask, random_network, random_observations
 from rllib_scale.config import METHODS, TrialConfig
 from rllib_scale.errors import UserError
 from rllib_scale.networks.build import build_network
@@ -20,7 +20,7 @@ from rllib_scale.networks.inputs import MASKED
 from rllib_scale.networks.mlp import Critic
 from rllib_scale.networks.set_transformer import AttentionBlock, InducedBlock
 
-ENCODERS = [name for name, of in METHODS.items() if of.any_scale and not (of.srr or of.dispatches)]
+ENCODERS = [name for name in NETWORKS if METHODS[name].srr is None and METHODS[name].network != {"name": "mlp"}]
 encoders = pytest.mark.parametrize("method", ENCODERS)
 exactly = settings(max_examples=20)
 
@@ -123,7 +123,7 @@ def test_every_parameter_gets_a_finite_gradient_even_with_one_server_or_none(met
 @encoders
 def test_untrained_networks_are_of_one_size_and_their_features_of_unit_scale(method: str) -> None:
     torch.manual_seed(0)
-    network, scale = (build_network(TrialConfig(method=name)) for name in (method, "scale"))
+    network, scale = (build_network(TrialConfig.of(name)) for name in (method, "scale"))
     count, of_scale = (sum(p.numel() for p in each.parameters()) for each in (network, scale))
     assert 0.75 * of_scale < count < 1.33 * of_scale
     f, _ = network(random_observations(512, 16))

@@ -14,7 +14,6 @@ from safetensors.torch import load, save
 from policies.folders import put_tensors
 from rllib_scale.cli import main
 from rllib_scale.config import EnvConfig, TrialConfig, scenario
-from rllib_scale.config.yaml_files import build_model
 from rllib_scale.errors import UserError
 from rllib_scale.evaluation.play import evaluate, play
 from rllib_scale.policies.dispatch_policy import DispatchPolicy, build_dispatch_network
@@ -36,7 +35,7 @@ ENV = problem("steady-0.7").at_scale(8)
 
 def trial(method: str, env: EnvConfig = ENV, **sections: Any) -> TrialConfig:
     data = {"method": method, "seed": 7, "env": env.model_dump(mode="json")} | sections
-    return build_model(TrialConfig, data, "test")
+    return TrialConfig.of(**data)
 
 
 def policy(method: str, env: EnvConfig = ENV, decision: str = "argmax") -> DispatchPolicy:
@@ -156,8 +155,8 @@ def test_the_paper_s_mode_and_onnx_are_refused_with_the_reason(folder: Path, tmp
     line = refused("evaluate", folder, "--scenario", "paper", "--scales", "8")
     for part in (folder.name, "decides for all waiting tasks", "mask none", "valid: mask feasible"):
         assert part in line
-    with pytest.raises(UserError, match=rf"env.episode.mask none: {folder.name} decides for all waiting tasks"):
-        build_model(TrialConfig, {"method": folder.name}, "test")
+    with pytest.raises(ValueError, match=rf"env.episode.mask none: {folder.name} decides for all waiting tasks"):
+        TrialConfig.of(folder.name)
     line = refused("export", folder, "--onnx", tmp_path / "policy.onnx")
     assert f"a policy of method {folder.name} decides from whole states" in line
 
@@ -166,7 +165,7 @@ def test_nobody_can_imitate_it_or_begin_with_it(folder: Path) -> None:
     from rllib_scale.rl.imitation.demonstrations import expert_of
 
     env = ENV.model_dump(mode="json")
-    learner = build_model(TrialConfig, {"env": env, "imitation": {"expert": str(folder)}}, "test")
+    learner = TrialConfig.of(env=env, algorithm={"name": "imitation", "expert": str(folder)})
     with pytest.raises(UserError, match=f"a policy of method {folder.name} cannot be asked about one task; valid"):
         expert_of(learner, learner.env)
 
@@ -174,20 +173,20 @@ def test_nobody_can_imitate_it_or_begin_with_it(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("method", "sections", "parts"),
     [
-        ("decima", {"decima": {"embedding_dim": 0}}, ["decima.embedding_dim", "greater than or equal to 1", "0"]),
-        ("deeprm", {"deeprm": {"queue": 1024}}, ["deeprm.queue", "less than or equal to 256", "1024"]),
-        ("deeprm", {"training": {"problems": {"servers": [8, 16]}}}, ["training.problems.servers", "fixed to one"]),
+        ("decima", {"network": {"embedding_dim": 0}}, ["network.embedding_dim", "greater than or equal to 1", "0"]),
+        ("deeprm", {"network": {"queue": 1024}}, ["network.queue", "less than or equal to 256", "1024"]),
+        ("deeprm", {"algorithm": {"problems": {"servers": [8, 16]}}}, ["algorithm.problems.servers", "fixed to one"]),
         (
             "decima",
-            {"reinforce": {"instances": 1}, "training": {"problems": {"servers": [8, 16]}}},
-            ["reinforce.instances 1", "at least 2", "training.problems.servers"],
+            {"algorithm": {"instances": 1, "problems": {"servers": [8, 16]}}},
+            ["algorithm.instances 1", "at least 2", "algorithm.problems.servers"],
         ),
         ("decima", {"stop": {"env_steps": 100}}, ["stop.env_steps 100", "valid: stop.epochs"]),
-        ("deeprm", {"training": {"gae_lambda": 1}}, ["training.gae_lambda", "valid: ppo.gae_lambda"]),
-        ("deeprm", {"training": {"reward": "a.b:c"}}, ["training.reward", "deeprm", "valid: ppo.reward, dqn.reward"]),
+        ("deeprm", {"algorithm": {"gae_lambda": 1}}, ["algorithm.gae_lambda", "valid: with algorithm.name ppo"]),
+        ("deeprm", {"algorithm": {"reward": "a.b:c"}}, ["algorithm.reward", "valid: with algorithm.name ppo, dqn"]),
     ],
 )
 def test_bad_settings_are_one_line(method: str, sections: dict[str, Any], parts: list[str]) -> None:
-    with pytest.raises(UserError) as caught:
+    with pytest.raises(ValueError, match=parts[0]) as caught:
         trial(method, **sections)
     assert all(part in str(caught.value) for part in parts), str(caught.value)

@@ -79,7 +79,7 @@ def test_a_trained_policy_chooses_what_torch_chooses(scale: Path, servers: int) 
     [("deepsets", {}), ("set-transformer", {}), ("attention-model", {}), ("scale", {"skip": "linear"}), ("ppo", {})],
 )
 def test_every_network_chooses_what_torch_chooses(tmp_path: Path, method: str, sizes: dict[str, Any]) -> None:
-    trial, any_scale = TrialConfig(method=method, network=sizes), method != "ppo"
+    trial, any_scale = TrialConfig.of(method, network=sizes), method != "ppo"
     network = random_network(method=method, **sizes)
     facts = export_onnx(TrainedPolicy(network, trial, epochs=1), tmp_path / "policy.onnx")
     assert facts["servers"] == ("any" if any_scale else "16")

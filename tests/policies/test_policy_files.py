@@ -11,10 +11,9 @@ import pytest
 import torch
 from safetensors.torch import load, save
 
-from networks.observations import fit_of, random_network, random_observations, random_rows
+from networks.observations import NETWORKS, fit_of, random_network, random_observations, random_rows
 from policies.folders import edit, put_tensors
 from rllib_scale.config import METHODS, EnvConfig, TrialConfig
-from rllib_scale.config.methods import NETWORKS
 from rllib_scale.errors import UserError
 from rllib_scale.observation.answers import OPEN
 from rllib_scale.policies.policy import (
@@ -31,16 +30,16 @@ from rllib_scale.policies.policy import (
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A saved policy of method scale."""
-    save_policy(tmp_path / "policy", random_network(), TrialConfig(seed=7), epochs=3)
+    save_policy(tmp_path / "policy", random_network(), TrialConfig.of(seed=7), epochs=3)
     return tmp_path / "policy"
 
 
 @pytest.mark.parametrize("method", NETWORKS)
 def test_round_trip(tmp_path: Path, method: str) -> None:
-    network, trial = random_network(method=method), TrialConfig(method=method, seed=7)
+    network, trial = random_network(method=method), TrialConfig.of(method, seed=7)
     save_policy(tmp_path / "policy", network, trial, epochs=3)
     policy = load_policy(tmp_path / "policy")
-    for servers in (16, 1, 48) if METHODS[method].any_scale else (16,):
+    for servers in (16, 1, 48) if trial.any_scale else (16,):
         obs = random_rows(method, 8, servers)
         logits = network(obs)[1].detach().numpy()
         np.testing.assert_allclose(policy.scores(obs.numpy()), logits, atol=1e-5, rtol=1e-5)
@@ -58,7 +57,7 @@ def test_sizes_and_clip_are_those_of_the_trial_and_scales_those_of_the_file(tmp_
     for method, sizes in (("attention-model", {"logit_clip": 2.0}), ("set-transformer", {"induced_points": 3})):
         network = random_network(method=method, **sizes)
         network.inputs.task_scale.mul_(2)
-        save_policy(tmp_path / method, network, TrialConfig(method=method, network=sizes), epochs=1)
+        save_policy(tmp_path / method, network, TrialConfig.of(method, network=sizes), epochs=1)
         scores = load_policy(tmp_path / method).scores(obs.numpy())
         np.testing.assert_allclose(scores, network(obs)[1].detach().numpy(), atol=1e-5)
 
@@ -71,7 +70,7 @@ def test_feasible_mask_replaces_the_mask_of_the_training(folder: Path) -> None:
     assert feasible[np.arange(64), chosen][feasible.any(1)].all()
     unmasked = load_policy(folder)(obs, fit)
     assert not feasible[np.arange(64), unmasked][feasible.any(1)].all()
-    masked = TrialConfig(env=EnvConfig().with_mask("feasible"))
+    masked = TrialConfig.of(env=EnvConfig().with_mask("feasible"))
     save_policy(folder, random_network(), masked, epochs=4)  # in place of the other one
     replaced = load_policy(folder, mask="none")
     assert (replaced.trial, replaced.epochs) == (masked, 4)
@@ -83,7 +82,7 @@ def test_a_scheduler_leaves_the_network_that_it_is_made_of_alone(method: str) ->
     network = random_network(method=method).train()
     obs = random_rows(method, 8, 16)
     before = network(obs)[1].detach()
-    policy = TrainedPolicy(network, TrialConfig(method=method), epochs=1)
+    policy = TrainedPolicy(network, TrialConfig.of(method), epochs=1)
     assert network.training
     assert torch.equal(network(obs)[1], before)
     assert all(parameter.requires_grad for parameter in network.parameters())
@@ -118,7 +117,7 @@ def test_tensors_that_are_no_weights_of_its_network_are_refused(folder: Path, tm
 
     tensors = load((folder / TENSORS).read_bytes())
     name = next(name for name, tensor in sorted(tensors.items()) if tensor.dtype == torch.float32)
-    save_policy(tmp_path / "mlp", random_network(method="ppo"), TrialConfig(method="ppo"), epochs=1)
+    save_policy(tmp_path / "mlp", random_network(method="ppo"), TrialConfig.of("ppo"), epochs=1)
     for content, part in (
         ((tmp_path / "mlp" / TENSORS).read_bytes(), "does not hold the weights of a scale network"),
         (pickle.dumps(Bomb()), "does not hold the weights of a scale network"),
@@ -141,7 +140,7 @@ def test_tensors_that_are_no_weights_of_its_network_are_refused(folder: Path, tm
         ({"feature_set": "other"}, "feature_set is 'other', its trial says 'paper'"),
         ({"epochs": "3"}, "epochs must be an integer"),
         ({"trial": None}, "trial: "),
-        ({"trial": {"methd": "scale"}}, "did you mean 'method'"),
+        ({"trial": {"sed": "scale"}}, "did you mean 'seed'"),
     ],
 )
 def test_description_that_does_not_fit(folder: Path, change: dict[str, object], message: str) -> None:

@@ -22,7 +22,7 @@ from rllib_scale.schedulers.context import initial_weights
 from rllib_scale.schedulers.context_price import ContextPrice
 
 ENV = scenario("steady-0.7")
-TRIAL = TrialConfig(method="context-price", seed=7, env=ENV)
+TRIAL = TrialConfig.of("context-price", seed=7, env=ENV)
 SPEEDS = np.array([1.0, 2.0, 4.0])
 WEIGHTS = initial_weights(PriceParameters(), 3) + np.random.default_rng(0).normal(0, 0.3, (8, 13))
 TENSORS = {"weights": WEIGHTS, "speeds": SPEEDS}
@@ -46,7 +46,7 @@ def test_what_is_saved_is_what_plays(folder: Path) -> None:
 
 def test_a_policy_follows_size_a_third_of_the_searched_range_beyond_it(tmp_path: Path) -> None:
     training = {"problems": {"servers": (8, 64)}}
-    trial = TrialConfig(method="context-price", seed=7, env=ENV, training=training)
+    trial = TrialConfig.of("context-price", seed=7, env=ENV, algorithm=training)
     save_weights(tmp_path, TENSORS, trial, epochs=3)
     policy = load_policy(tmp_path)
     assert isinstance(policy, PricePolicy)

@@ -29,7 +29,7 @@ FEASIBLE = {"episode": {"mask": "feasible"}}
 
 def policy(skip: str = "adaptive", noise: float = 0.0, **network: float) -> VisitingPolicy:
     """An untrained policy, or one with other weights."""
-    trial = TrialConfig(method="scale-any", env=FEASIBLE, network={"skip": skip, "embedding_dim": 8, **network})
+    trial = TrialConfig.of("scale-any", env=FEASIBLE, network={"skip": skip, "embedding_dim": 8, **network})
     torch.manual_seed(1)
     made = build_network(trial)
     with torch.no_grad():
@@ -103,19 +103,25 @@ def test_a_policy_is_a_folder_that_plays_the_same(tmp_path: Any) -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"method": "scale", "ppo": {"copies": 4}}, ["ppo.copies", "scale-any"]),
-        ({"ppo": {"copies": None, "advantage": "critic"}}, ["ppo.copies", "2 and more"]),
-        ({"method": "scale", "ppo": {"advantage": "group"}}, ["ppo.advantage", "copies"]),
-        ({"network": {"skip": "lmetric"}}, ["network.skip lmetric", "replicas", "adaptive, naive"]),
+        (
+            {"method": "scale", "algorithm": {"validation_instances": 4}},
+            ["validation_instances", "scale-any"],
+        ),
+        (
+            {"algorithm": {"copies": None, "advantage": "critic"}},
+            ["network.skip adaptive", "none, linear"],
+        ),
+        ({"method": "scale", "algorithm": {"advantage": "group"}}, ["algorithm.advantage", "copies"]),
+        ({"network": {"skip": "lmetric"}}, ["network.skip lmetric", "replica", "adaptive, naive"]),
         ({"method": "scale", "network": {"skip": "naive"}}, ["network.skip naive", "scale-any"]),
         ({"method": "scale", "network": {"scarce": 1}}, ["network.scarce 1", "scale-any"]),
         ({"network": {"penalty": 0.5}}, ["network.penalty 0.5", "skip adaptive", "naive"]),
         ({"env": {}}, ["mask none", "scale-any"]),
-        ({"ppo": {"reward_unit": 3.0}}, ["reward_unit", "scale-any"]),
+        ({"algorithm": {"reward_unit": 3.0}}, ["reward_unit", "algorithm.copies"]),
     ],
 )
 def test_what_cannot_be_is_refused(change: dict[str, Any], words: list[str]) -> None:
     with pytest.raises((UserError, ValueError)) as error:
-        TrialConfig.model_validate({"method": "scale-any", "env": FEASIBLE} | change)
+        TrialConfig.of(**{"method": "scale-any", "env": FEASIBLE} | change)
     for word in words:
         assert word in str(error.value)

@@ -50,14 +50,14 @@ def open_home(folder: Path, **settings: Any) -> tuple[Location, Plan]:
 @pytest.fixture
 def sweep(tmp_path: Path) -> tuple[Path, list[str]]:
     """A results folder of a sweep with two trainings of 60 epochs, and their names."""
-    _, plan = open_home(tmp_path, methods=("scale", "ppo"), training={"epochs": 60})
+    _, plan = open_home(tmp_path, methods=("scale", "ppo"), algorithm={"epochs": 60})
     return tmp_path, [trial.name for trial in plan.trials]
 
 
 def trial_of(name: str) -> Trial:
     """The training of that name in the sweep of `sweep`."""
     method = name.split("-")[0]
-    config = TrialConfig(method=method, training={"epochs": 60})  # type: ignore[arg-type]
+    config = TrialConfig.of(method, algorithm={"epochs": 60})  # type: ignore[arg-type]
     return Trial(config)
 
 
@@ -172,7 +172,7 @@ def test_a_training_that_asha_stopped_is_done(sweep: tuple[Path, list[str]]) -> 
 
 def test_trainings_that_the_plan_does_not_name_are_found_and_described(sweep: tuple[Path, list[str]]) -> None:
     folder, planned = sweep
-    config = TrialConfig(method="scale", seed=7)
+    config = TrialConfig.of("scale", seed=7)
     trial = Trial(config)
     publish(folder, trial)
     home = Location(str(folder))

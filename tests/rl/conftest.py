@@ -14,7 +14,6 @@ from ray.rllib.env.single_agent_env_runner import SingleAgentEnvRunner
 from benchmarks.agreement import rllibs_update
 from rl.learned import SHORT, SHORT_OFF_POLICY
 from rllib_scale.config import TrialConfig
-from rllib_scale.config.yaml_files import build_model
 from rllib_scale.rl.methods import build_algorithm_config
 
 torch.set_num_threads(1)  # tests run side by side
@@ -44,11 +43,12 @@ def build(algorithm_of: Callable[[AlgorithmConfig], Algorithm]) -> Callable[...,
 
     def build_one(method: str = "scale", rllibs: Collection[str] = (), **settings: Any) -> Algorithm:
         quick = SHORT_OFF_POLICY | {"steps_per_round": 16, "batch_size": 16, "buffer_size": 1024}
-        cloning = {name: value for name, value in SHORT.items() if name not in ("passes", "num_envs")}
-        data = {"ppo": SHORT, "srr": {"ramp_start_epoch": 0, "ramp_epochs": 1}, "method": method} | settings
-        for name, short in (("dqn", quick), ("sac", quick), ("imitation", cloning)):
-            data[name] = short | data.get(name, {})
-        config = build_algorithm_config(build_model(TrialConfig, data, "trial"))
+        own = settings.pop("algorithm", {})
+        short = quick if method in ("dqn", "sac") else SHORT
+        if own.get("name") == "imitation":
+            short = {name: value for name, value in SHORT.items() if name not in ("passes", "num_envs")}
+        data = {"algorithm": short | own, "srr": {"ramp_start_epoch": 0, "ramp_epochs": 1}, "method": method} | settings
+        config = build_algorithm_config(TrialConfig.of(**data))
         if "update" in rllibs:
             config = rllibs_update(config)
         if "runner" in rllibs:

@@ -18,7 +18,7 @@ ROWS = 256
 def test_five_epochs_by_a_users_configuration_give_the_weights_of_a_sweeps_and_of_rllibs_path(
     build: Any, algorithm_of: Any
 ) -> None:
-    settings = {"ppo": {"epochs": 5, "steps_per_epoch": ROWS, "minibatch_size": 64, "passes": 3, "num_envs": 3}}
+    settings = {"algorithm": {"epochs": 5, "steps_per_epoch": ROWS, "minibatch_size": 64, "passes": 3, "num_envs": 3}}
     sweeps, rllibs = (build("scale", rllibs=each, **settings) for each in ((), ("update",)))
     trial = trial_of(sweeps)
     users = algorithm_of(users_config(trial))

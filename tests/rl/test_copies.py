@@ -31,8 +31,14 @@ from simulator.replicas.fleets import SMALL, fleet
 pytestmark = LOCAL_RAY
 SETTINGS: dict[str, Any] = {
     "method": "scale-any",
-    "training": {"problems": {"family": {"agents_share": 0.0, "arrivals_s": [10, 10]}}, "epochs": 4},
-    "ppo": {"copies": 3, "groups": 4, "steps_per_epoch": 64, "minibatch_size": 32, "validation_instances": 2},
+    "algorithm": {
+        **{
+            "problems": {"family": {"agents_share": 0.0, "arrivals_s": [10, 10]}},
+            "epochs": 4,
+            "validation_instances": 2,
+        },
+        **{"copies": 3, "groups": 4, "steps_per_epoch": 64, "minibatch_size": 32},
+    },
     "network": {"embedding_dim": 8},
     "env": {"episode": {"mask": "feasible"}},
 }
@@ -40,8 +46,8 @@ SETTINGS: dict[str, Any] = {
 
 ON_REPLICAS: dict[str, Any] = SETTINGS | {
     "method": "scale-gate",
-    "training": {"problems": {"servers": [2, 3], "sessions": [8, 14]}, "epochs": 4},
-    "ppo": SETTINGS["ppo"] | {"tail_weight": 0.3, "horizon_s": 40.0},
+    "algorithm": SETTINGS["algorithm"]
+    | {"problems": {"servers": [2, 3], "sessions": [8, 14]}, "tail_weight": 0.3, "horizon_s": 40.0},
     "env": {
         "cluster": {"tiers": [{"name": "small", "count": 3, "replica": SMALL}]},
         "service": {"name": "replica", "warm_up_s": 100.0},
@@ -53,12 +59,12 @@ ON_REPLICAS: dict[str, Any] = SETTINGS | {
 
 def settings(**ppo: Any) -> TrialConfig:
     """A short training."""
-    return TrialConfig.model_validate(SETTINGS | {"ppo": SETTINGS["ppo"] | ppo})
+    return TrialConfig.of(**SETTINGS | {"algorithm": SETTINGS["algorithm"] | ppo})
 
 
 @pytest.mark.parametrize("scarce", [0.0, 1.0])
 def test_copies_of_an_episode_are_played_as_the_policy_plays_it_and_earn_what_tasks_wait(scarce: float) -> None:
-    trial = TrialConfig.model_validate(SETTINGS | {"network": {"scarce": scarce}})
+    trial = TrialConfig.of(**SETTINGS | {"network": {"scarce": scarce}})
     env: Any = make_env({"trial": trial.model_dump(), "num_envs": 3})
     env.reset(seed=5)
     total, passed = np.zeros(3), np.zeros(3)
@@ -78,7 +84,7 @@ def test_copies_of_an_episode_are_played_as_the_policy_plays_it_and_earn_what_ta
 
 
 def test_copies_of_a_fleet_go_on_from_one_warm_up_and_earn_what_open_calls_wait() -> None:
-    trial = TrialConfig.model_validate(ON_REPLICAS)
+    trial = TrialConfig.of(**ON_REPLICAS)
     network = build_network(trial)
     env = FleetCopiesVectorEnv(3, trial.env, 1, trial.algorithm.problems)
     env.reset(seed=5)
@@ -113,7 +119,7 @@ def test_copies_of_a_fleet_go_on_from_one_warm_up_and_earn_what_open_calls_wait(
 
 def test_scale_gate_begins_as_lmetric_behind_its_gate() -> None:
     env = fleet(end_s=600.0, sessions=12)
-    trial = TrialConfig.model_validate(ON_REPLICAS | {"env": env.model_dump()})
+    trial = TrialConfig.of(**ON_REPLICAS | {"env": env.model_dump()})
     policy = TrainedPolicy(build_network(trial), trial, 0, "feasible")
     engine, sent, held = ReplicaEngine(policy.problem(env)), 0, 0
     engine.reset([3], [0])
@@ -167,7 +173,7 @@ def test_a_runner_returns_decisions_of_whole_groups_with_advantages_over_the_cop
 def test_it_learns_and_goes_on_to_the_bit(
     algorithm_of: Any, tmp_path: Path, given: dict[str, Any], resources: dict[str, int]
 ) -> None:
-    trial = TrialConfig.model_validate(given | {"resources": resources})
+    trial = TrialConfig.of(**given | {"resources": resources})
     one, other = algorithm_of(trial), algorithm_of(trial)
     start = weights_of(one)
     train(one, 2)
@@ -208,5 +214,5 @@ def test_the_best_policy_is_exported_and_the_untrained_one_is_the_fallback(tmp_p
 def test_settings_that_ask_for_rllibs_own_runner_are_refused() -> None:
     config = build_algorithm_config(settings())
     config.env_runners(episodes_to_numpy=False)
-    with pytest.raises(UserError, match=r"ppo\.copies 3: not with episodes_to_numpy False"):
+    with pytest.raises(UserError, match=r"algorithm\.copies 3: not with episodes_to_numpy False"):
         config.build_algo()

@@ -37,7 +37,7 @@ kinds = pytest.mark.parametrize("kind", [ArrayEnvRunner, SingleAgentEnvRunner])
 
 def make_runner(kind: type[SingleAgentEnvRunner] = ArrayEnvRunner, **settings: Any) -> Any:
     """With settings of RLlib by their section."""
-    config = build_algorithm_config(TrialConfig(env=ENV, ppo=PPO))
+    config = build_algorithm_config(TrialConfig.of(env=ENV, algorithm=PPO))
     for section, values in settings.items():
         getattr(config, section)(**values)
     return kind(config=config, worker_index=0)
@@ -245,7 +245,7 @@ def test_wrappers_of_the_environment_and_the_modules_distribution_are_used() -> 
     register_env("rllib_scale/Sevens", wrapped)
     for episode in make_runner(environment={"env": "rllib_scale/Sevens"}).sample(num_timesteps=20):
         assert (episode.get_rewards() == 7).all()
-    spec = RLModuleSpec(module_class=Thirds, model_config={"trial": TrialConfig(env=ENV).model_dump(mode="json")})
+    spec = RLModuleSpec(module_class=Thirds, model_config={"trial": TrialConfig.of(env=ENV).model_dump(mode="json")})
     for episode in make_runner(rl_module={"rl_module_spec": spec}).sample(num_timesteps=20):
         assert (episode.get_actions() == 3).all()
 

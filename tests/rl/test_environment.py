@@ -95,7 +95,7 @@ def test_rllib_seed_leaves_room_for_its_offsets() -> None:
 
 
 def test_reset_by_rllib_gives_each_environment_its_own_workload() -> None:
-    trial = TrialConfig(seed=42, env=EnvConfig(cluster=ClusterConfig().scaled(8)))
+    trial = TrialConfig.of(seed=42, env=EnvConfig(cluster=ClusterConfig().scaled(8)))
     context = {"trial": trial.model_dump(mode="json")}
     single, env = make_env(context), make_env(context | {"num_envs": 3})
     assert isinstance(env, TrainingVectorEnv)

@@ -13,7 +13,7 @@ from rllib_scale import plugins
 from rllib_scale.errors import UserError
 
 pytestmark = LOCAL_RAY
-REWARD = {"training": {"reward": plugins.pinned("reward", "rl.broken:reward")}}
+REWARD = {"algorithm": {"reward": plugins.pinned("reward", "rl.broken:reward")}}
 
 
 @pytest.mark.parametrize(

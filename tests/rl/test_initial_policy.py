@@ -19,7 +19,6 @@ from networks.observations import random_network, random_observations
 from rl.learned import distance, learner_of, module_of, update, weights_of
 from rllib_scale.config import TrialConfig
 from rllib_scale.config.schedulers import PolicySpec
-from rllib_scale.config.yaml_files import build_model
 from rllib_scale.errors import UserError
 from rllib_scale.loading import resolve
 from rllib_scale.networks.inputs import MASKED
@@ -35,15 +34,23 @@ SHORT = {"epochs": 3, "steps_per_epoch": 256, "minibatch_size": 64, "passes": 4,
 @pytest.fixture
 def exported(tmp_path: Path) -> Path:
     """The folder of a policy of method crossattn."""
-    save_policy(tmp_path / "exported", random_network(seed=5), TrialConfig(method="crossattn", seed=7), epochs=3)
+    save_policy(tmp_path / "exported", random_network(seed=5), TrialConfig.of("crossattn", seed=7), epochs=3)
     return tmp_path / "exported"
 
 
-def trial_from(folder: Path | None, coefficient: float = 0.0, **more: Any) -> TrialConfig:
+def trial_from(folder: Path | None, coefficient: float = 0.0, imitation: bool = False, **more: Any) -> TrialConfig:
     start: dict[str, Any] = {}
+    if imitation:
+        cloning = {
+            "name": "imitation",
+            "expert": "fastest-idle",
+            "initial_policy": str(resolve(PolicySpec(str(folder)))),
+        }
+        return TrialConfig.of("crossattn", algorithm=cloning)
     if folder:
-        start = {"initial_policy": str(resolve(PolicySpec(str(folder)))), "reference_kl_coefficient": coefficient}
-    return build_model(TrialConfig, {"method": "crossattn", "ppo": SHORT | start} | more, "trial")
+        start |= {"initial_policy": str(resolve(PolicySpec(str(folder))))}
+        start |= {} if imitation else {"reference_kl_coefficient": coefficient}
+    return TrialConfig.of(**{"method": "crossattn", "algorithm": ({} if imitation else SHORT) | start} | more)
 
 
 def test_the_loss_adds_the_divergence_of_torch_so_many_times() -> None:
@@ -70,11 +77,11 @@ def test_the_loss_adds_the_divergence_of_torch_so_many_times() -> None:
     torch.testing.assert_close(gradients[2] - gradients[0], 0.7 * theirs.grad, atol=1e-5, rtol=1e-4)
 
 
-@pytest.mark.parametrize("imitation", [{}, slow({"imitation": {"expert": "fastest-idle"}})], ids=["ppo", "bc"])
+@pytest.mark.parametrize("imitation", [False, slow(True)], ids=["ppo", "bc"])
 def test_before_the_first_update_the_logits_are_the_policys(
-    algorithm_of: Callable[[TrialConfig], Algorithm], exported: Path, imitation: dict[str, Any]
+    algorithm_of: Callable[[TrialConfig], Algorithm], exported: Path, imitation: bool
 ) -> None:
-    algorithm = algorithm_of(trial_from(exported, **imitation))
+    algorithm = algorithm_of(trial_from(exported, imitation=imitation))
     rows = random_observations(9, 16, seed=3)
     expected = load_policy(exported).network(rows)[1]
     for module in (algorithm.get_module(), module_of(algorithm)):
@@ -101,7 +108,7 @@ def test_both_learners_hold_a_policy_the_same_way(
 
 def test_a_cell_knows_its_initial_policy_by_content(exported: Path, tmp_path: Path) -> None:
     shutil.copytree(exported, tmp_path / "copy")
-    save_policy(tmp_path / "other", random_network(seed=6), TrialConfig(method="crossattn", seed=7), epochs=3)
+    save_policy(tmp_path / "other", random_network(seed=6), TrialConfig.of("crossattn", seed=7), epochs=3)
     trials = [trial_from(folder).trial_id for folder in (exported, tmp_path / "copy", tmp_path / "other", None)]
     assert trials[0] == trials[1]
     assert len(set(trials)) == 3
@@ -118,12 +125,12 @@ def test_a_cell_knows_its_initial_policy_by_content(exported: Path, tmp_path: Pa
         ("exported", {"env": {"observation": {"memory_max_gb": 40}}}, "memory_max_gb is 80.0, .* 40"),
         ("mlp", {"method": "ppo", "env": {"cluster": "paper-32"}}, "number of servers is 16, that of this training 32"),
         ("nowhere", {}, r"policy\.json"),
-        (None, {"ppo": {"reference_kl_coefficient": 1}}, "give initial_policy, too"),
+        (None, {"algorithm": {"reference_kl_coefficient": 1}}, "give initial_policy, too"),
     ],
 )
 def test_refusals(exported: Path, policy: str | None, more: dict[str, Any], message: str) -> None:
-    save_policy(exported.parent / "mlp", random_network(method="ppo"), TrialConfig(method="ppo"), epochs=1)
-    with pytest.raises(UserError, match=message):
+    save_policy(exported.parent / "mlp", random_network(method="ppo"), TrialConfig.of("ppo"), epochs=1)
+    with pytest.raises((UserError, ValueError), match=message):
         initial_network(trial_from(policy and exported.parent / policy, 1.0, **more))
 
 

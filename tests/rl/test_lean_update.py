@@ -22,7 +22,7 @@ OF_RLLIBS_BATCHES = {
 
 
 SETTINGS = {
-    "ppo": {"epochs": 5, "steps_per_epoch": 256, "minibatch_size": 64, "passes": 3, "num_envs": 3},
+    "algorithm": {"epochs": 5, "steps_per_epoch": 256, "minibatch_size": 64, "passes": 3, "num_envs": 3},
     "env": {"episode": {"horizon_s": 6.0}},
     "srr": {"ramp_start_epoch": 1, "ramp_epochs": 2, "lambda_decorrelation": 0.05, "lambda_kl": 0.01},
 }

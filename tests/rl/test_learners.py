@@ -30,9 +30,9 @@ def of_all(algorithm: Any, ask: Any) -> list[Any]:
 def test_a_step_of_two_learners_on_halves_is_that_of_one_on_the_whole_batch(
     algorithm_of: Any, standardise: str, decorrelation: float
 ) -> None:
-    trial = TrialConfig(
+    trial = TrialConfig.of(
         method="scale",
-        ppo={"steps_per_epoch": 2 * ROWS, "minibatch_size": 2 * ROWS, "passes": 1, "num_envs": 2}
+        algorithm={"steps_per_epoch": 2 * ROWS, "minibatch_size": 2 * ROWS, "passes": 1, "num_envs": 2}
         | {"standardise_advantages": standardise},
         srr={"ramp_start_epoch": 0, "ramp_epochs": 1, "lambda_decorrelation": decorrelation, "lambda_kl": 0.1},
     )
@@ -64,7 +64,7 @@ def test_a_step_of_two_learners_on_halves_is_that_of_one_on_the_whole_batch(
 
 @pytest.mark.parametrize("method", ["scale", slow("dqn"), slow("sac")])
 def test_two_learners_stay_equal(algorithm_of: Any, method: str) -> None:
-    trial = TrialConfig(method=method, ppo=SHORT, sac=SHORT_OFF_POLICY, dqn=SHORT_OFF_POLICY)
+    trial = TrialConfig.of(method, algorithm=SHORT if method == "scale" else SHORT_OFF_POLICY)
     algorithm = algorithm_of(build_algorithm_config(trial).learners(num_learners=2))
     start = weights_of(algorithm)
     train(algorithm, 2)
@@ -82,6 +82,6 @@ def test_two_learners_stay_equal(algorithm_of: Any, method: str) -> None:
 
 
 def test_a_gpu_chooses_rllibs_update() -> None:
-    config = build_algorithm_config(TrialConfig())
+    config = build_algorithm_config(TrialConfig.of())
     assert obstacle_to_lean_learner(config) is None
     assert obstacle_to_lean_learner(config.learners(num_gpus_per_learner=1)) == "num_gpus_per_learner 1"

@@ -24,7 +24,7 @@ methods = pytest.mark.parametrize("method", ["scale", "set-transformer", "ppo"])
 
 def module_of(method: str, mask: str = "feasible") -> Any:
     torch.manual_seed(0)
-    trial = TrialConfig(method=method, env=EnvConfig().with_mask(mask))
+    trial = TrialConfig.of(method, env=EnvConfig().with_mask(mask))
     return SchedulingModule(
         observation_space=gymnasium.spaces.Box(-np.inf, np.inf, ROWS.shape[1:]),
         action_space=gymnasium.spaces.Discrete(N),

@@ -40,7 +40,7 @@ def feasible_of(rows: torch.Tensor) -> torch.Tensor:
 
 @pytest.mark.parametrize("method", ["dqn", "sac"])
 def test_updates_follow_the_env_steps(build: Any, method: str) -> None:
-    algorithm = build(method, env=ENV, **{method: {"warmup_steps": 100, "steps_per_update": 3}})
+    algorithm = build(method, env=ENV, algorithm={"warmup_steps": 100, "steps_per_update": 3})
     result = algorithm.train()
     assert is_epoch(algorithm, result, 1), "an epoch inside the warm-up is one"
     assert not is_epoch(algorithm, result, 2)
@@ -69,7 +69,7 @@ def test_lean_learner_is_rllibs_but_for_rounding(build: Any, method: str) -> Non
 @pytest.mark.parametrize("rllibs", [(), slow(("runner",))])
 @pytest.mark.parametrize("method", ["dqn", "sac"])
 def test_exploration_respects_the_mask(build: Any, method: str, rllibs: tuple[str, ...]) -> None:
-    algorithm = build(method, env=MASKED_ENV, rllibs=rllibs, **{method: {"warmup_steps": 10_000}})
+    algorithm = build(method, env=MASKED_ENV, rllibs=rllibs, algorithm={"warmup_steps": 10_000})
     train(algorithm, 2)
     rows = batch_of(algorithm, 1000)
     assert feasible_of(rows["obs"]).gather(1, rows["actions"][:, None]).all()
@@ -109,7 +109,7 @@ def test_epsilon_of_the_rows_is_linear(build: Any) -> None:
 
 @pytest.mark.parametrize("double", [True, False])
 def test_loss_of_double_and_plain_q_learning(build: Any, double: bool) -> None:
-    algorithm = build("dqn", dqn={"double": double}, env=MASKED_ENV)
+    algorithm = build("dqn", algorithm={"double": double}, env=MASKED_ENV)
     train(algorithm, 1)
     module = module_of(algorithm)
     torch.manual_seed(0)
@@ -130,7 +130,7 @@ def test_loss_of_double_and_plain_q_learning(build: Any, double: bool) -> None:
 
 
 def test_q_values_of_the_dueling_network(build: Any) -> None:
-    dueling, plain = build("dqn", env=MASKED_ENV), build("dqn", dqn={"dueling": False}, env=MASKED_ENV)
+    dueling, plain = build("dqn", env=MASKED_ENV), build("dqn", algorithm={"dueling": False}, env=MASKED_ENV)
     train(dueling, 1)
     obs = batch_of(dueling)["obs"]
     feasible = feasible_of(obs)
@@ -151,7 +151,7 @@ def test_q_values_of_the_dueling_network(build: Any) -> None:
 
 
 def test_the_target_network_is_copied_at_its_intervals(build: Any) -> None:
-    algorithm = build("dqn", dqn={"target_update_steps": 2 * EPOCH} | ONE_ENV, env=ENV)
+    algorithm = build("dqn", algorithm={"target_update_steps": 2 * EPOCH} | ONE_ENV, env=ENV)
     copied = []
     for _ in range(6):
         algorithm.train()
@@ -186,7 +186,7 @@ def test_the_entropy_target_reaches_the_loss(build: Any) -> None:
     for env in (ENV, MASKED_ENV):
         losses = {}
         for share in (0.0, 0.25, 0.9):
-            algorithm = build("sac", sac={"target_entropy_share": share}, env=env)
+            algorithm = build("sac", algorithm={"target_entropy_share": share}, env=env)
             train(algorithm, 1)
             batch = batch_of(algorithm)
             learner = learner_of(algorithm)
@@ -204,7 +204,7 @@ def test_the_entropy_target_reaches_the_loss(build: Any) -> None:
 
 
 def test_target_networks_move_at_every_gradient_step(build: Any) -> None:
-    algorithm = build("sac", sac={"target_rate": 0.1, "learning_rate": 1e-12}, env=ENV)
+    algorithm = build("sac", algorithm={"target_rate": 0.1, "learning_rate": 1e-12}, env=ENV)
     module = module_of(algorithm)
     for _, target in module.get_target_network_pairs():
         for parameter in target.parameters():

@@ -87,7 +87,7 @@ def test_rewards_are_learned_from_by_server() -> None:
 
 
 def test_a_policy_for_rounds_plays_any_scenario_in_its_own(tmp_path: Path) -> None:
-    own = TrialConfig(method="crossattn", env=reserving(EnvConfig()))
+    own = TrialConfig.of("crossattn", env=reserving(EnvConfig()))
     save_policy(tmp_path, build_network(own), own, epochs=0)
     for servers, rules in ((8, {"mask": "feasible"}), (24, {})):
         env = steady(servers=servers)

@@ -44,12 +44,17 @@ def test_same_seed_same_weights(build: Any, method: str) -> None:
         {},
         slow({"rllibs": ["update"]}),
         slow({"resources": {"env_runners": 2}}),
-        slow({"method": "dqn", "dqn": {"target_update_steps": 50}}),
+        slow({"method": "dqn", "algorithm": {"target_update_steps": 50}}),
         slow({"method": "sac"}),
         slow({"method": "sac", "rllibs": ["update"]}),
-        slow({"method": "crossattn", "ppo": SHORT | DRAWN}),
-        slow({"method": "crossattn", "ppo": SHORT | HELD}),
-        slow({"method": "crossattn", "imitation": {"expert": "fastest-idle", "episodes": 8, "holdout_episodes": 6}}),
+        slow({"method": "crossattn", "algorithm": SHORT | DRAWN}),
+        slow({"method": "crossattn", "algorithm": SHORT | HELD}),
+        slow(
+            {
+                "method": "crossattn",
+                "algorithm": {"name": "imitation", "expert": "fastest-idle", "episodes": 8, "holdout_episodes": 6},
+            }
+        ),
     ],
     ids=str,
 )
@@ -57,7 +62,7 @@ def test_restored_training_is_the_uninterrupted_one(
     build: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    save_policy(tmp_path / "policy", random_network(seed=5), TrialConfig(method="crossattn"), epochs=3)
+    save_policy(tmp_path / "policy", random_network(seed=5), TrialConfig.of("crossattn"), epochs=3)
     algorithm = build(env=EPISODES_END, **settings)
     train(algorithm, 2)
     algorithm.save_to_path(str(tmp_path / "checkpoint"))
@@ -89,7 +94,7 @@ def test_a_killed_remote_runner_makes_no_difference(build: Any, method: str, not
     """Killed when it is called next; or killed and back before anybody calls it."""
     one, rows, weights = {"num_envs": 1}, [], []
     for kill in (False, True):
-        algorithm = build(method, ppo=SHORT | one, sac=one, resources={"env_runners": 2}, env=EPISODES_END)
+        algorithm = build(method, algorithm=SHORT | one, sac=one, resources={"env_runners": 2}, env=EPISODES_END)
         before = train(algorithm, 2)
         if kill:
             end_process(algorithm.env_runner_group._worker_manager.actors()[1], until_back=not noticed)

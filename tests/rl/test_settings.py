@@ -25,10 +25,10 @@ from rllib_scale.rl.ppo.ppo_learner import SchedulingLearner
 
 pytestmark = LOCAL_RAY
 ROWS = 256
-TRIAL = TrialConfig(
+TRIAL = TrialConfig.of(
     method="crossattn",
     # Otherwise than RLlib: the rate does not fall, and RLlib's loss does not standardise.
-    ppo=dict(
+    algorithm=dict(
         epochs=4,
         steps_per_epoch=ROWS,
         minibatch_size=64,
@@ -40,7 +40,7 @@ TRIAL = TrialConfig(
     ),
     env=EnvConfig(episode=EpisodeConfig(horizon_s=6.0)),
 )
-IMITATING = TrialConfig(imitation={"expert": "fastest-idle"})
+IMITATING = TrialConfig.of("scale", algorithm={"name": "imitation", "expert": "fastest-idle"})
 ROUNDING = 0.03
 """Of the learning rate, in 16 steps of Adam."""
 CONFIG = build_algorithm_config(TRIAL)
@@ -180,17 +180,17 @@ def test_what_the_lean_learner_cannot_follow_rllibs_update_does(learn: Any, capl
             {"offline_data": {"output": "/nowhere"}, "env_runners": {"batch_mode": "complete_episodes"}},
             "output '/nowhere'.*OfflineSingleAgentEnvRunner",
         ),
-        (TrialConfig(method="dqn"), {"training": {"n_step": 3}}, "n_step 3"),
-        (TrialConfig(method="dqn"), {"training": {"dueling": False}}, "dueling False"),
-        (TrialConfig(method="dqn"), {"training": {"epsilon": 0.5}}, r"epsilon 0\.5.*dqn\.epsilon_initial"),
-        (TrialConfig(method="sac"), {"training": {"target_entropy": -3.0}}, "target_entropy -3"),
-        (TrialConfig(method="sac"), {"training": {"target_network_update_freq": 10}}, "target_network_update_freq 10"),
-        (TrialConfig(method="sac"), {"env_runners": {"batch_mode": "complete_episodes"}}, "batch_mode 'complete_"),
-        (TrialConfig(method="sac"), {"env_runners": {"rollout_fragment_length": 7}}, "rollout_fragment_length 7"),
+        (TrialConfig.of("dqn"), {"training": {"n_step": 3}}, "n_step 3"),
+        (TrialConfig.of("dqn"), {"training": {"dueling": False}}, "dueling False"),
+        (TrialConfig.of("dqn"), {"training": {"epsilon": 0.5}}, r"epsilon 0\.5.*algorithm\.epsilon_initial"),
+        (TrialConfig.of("sac"), {"training": {"target_entropy": -3.0}}, "target_entropy -3"),
+        (TrialConfig.of("sac"), {"training": {"target_network_update_freq": 10}}, "target_network_update_freq 10"),
+        (TrialConfig.of("sac"), {"env_runners": {"batch_mode": "complete_episodes"}}, "batch_mode 'complete_"),
+        (TrialConfig.of("sac"), {"env_runners": {"rollout_fragment_length": 7}}, "rollout_fragment_length 7"),
         (IMITATING, {"learners": {"learner_connector": lambda *_: Halved()}}, "learner_connector"),
         (IMITATING, {"training": {"clip_param": 0.1}}, r"clip_param 0\.1.*valid: 0\.3"),
         (IMITATING, {"training": {"entropy_coeff": 0.5}}, r"entropy_coeff 0\.5"),
-        (IMITATING, {"training": {"num_epochs": 3}}, "num_epochs 3.*training.epochs"),
+        (IMITATING, {"training": {"num_epochs": 3}}, "num_epochs 3.*algorithm.epochs"),
         (IMITATING, {"training": {"use_critic": False}}, "use_critic False: .*valid: True$"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
@@ -205,7 +205,7 @@ def test_what_nothing_follows_is_refused(trial: TrialConfig, change: dict[str, d
 
 @pytest.mark.parametrize("method", ["dqn", "sac"])
 def test_rates_clipping_and_batches_of_dqn_and_sac_are_the_configurations(algorithm_of: Any, method: str) -> None:
-    trial = TrialConfig(method=method, dqn=SHORT_OFF_POLICY, sac=SHORT_OFF_POLICY)
+    trial = TrialConfig.of(method, algorithm=SHORT_OFF_POLICY)
     rates = {"lr": 1e-5} if method == "dqn" else {"actor_lr": 1e-5, "critic_lr": 2e-5, "alpha_lr": 3e-5}
     config = build_algorithm_config(trial)
     algorithm = algorithm_of(config.training(train_batch_size_per_learner=8, grad_clip=1e-3, **rates))

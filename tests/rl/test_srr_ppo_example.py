@@ -47,7 +47,7 @@ def updated(learner: Any, rows: dict[str, torch.Tensor]) -> None:
 
 
 def test_an_update_of_the_example_is_one_of_ours(build: Any, algorithm_of: Any) -> None:
-    ours = build("scale", ppo=PPO | {"steps_per_epoch": 128, "minibatch_size": 128, "passes": 1})
+    ours = build("scale", algorithm=PPO | {"steps_per_epoch": 128, "minibatch_size": 128, "passes": 1})
     trial: TrialConfig = trial_of(ours)
     example = algorithm_of(runpy.run_path(str(EXAMPLE))["config_of"](trial))
     start = ours.learner_group.get_weights()

@@ -13,9 +13,9 @@ import torch
 
 from local_ray import LOCAL_RAY
 from marks import slow
+from networks.observations import NETWORKS
 from rl.learned import SHORT, learner_of, module_of, same, train, trial_of, weights_of
 from rllib_scale.config import METHODS, EnvConfig, EpisodeConfig
-from rllib_scale.config.methods import NETWORKS
 from rllib_scale.evaluation.play import evaluate
 from rllib_scale.policies.policy import load_policy, save_policy
 from rllib_scale.results.columns import TRAINING_COLUMNS
@@ -37,14 +37,14 @@ LOGGED = {
 
 
 def test_a_training_that_can_learn_nothing_fails(build: Any) -> None:
-    algorithm = build(ppo=SHORT | {"value_coefficient": 1e15, "reward_unit": 1e-15})
+    algorithm = build(algorithm=SHORT | {"value_coefficient": 1e15, "reward_unit": 1e-15})
     with pytest.raises(FloatingPointError, match="no gradient of the epoch's 4 updates is finite"):
         algorithm.train()
 
 
 @pytest.mark.parametrize("rllibs", [(), ("update",)], ids=str)
 def test_one_epoch_is_the_papers_update(build: Any, rllibs: tuple[str, ...]) -> None:
-    algorithm = build(ppo={}, rllibs=rllibs)
+    algorithm = build(algorithm={}, rllibs=rllibs)
     learner = learner_of(algorithm)
     minibatches: list[torch.Tensor] = []
 
@@ -73,7 +73,7 @@ def test_one_epoch_is_the_papers_update(build: Any, rllibs: tuple[str, ...]) -> 
 
 
 def test_row_of_the_training_table(build: Any) -> None:
-    algorithm = build(ppo={})
+    algorithm = build(algorithm={})
     result = algorithm.train()
     row = training_row(result, 1, 1024)
     names = list(TRAINING_COLUMNS)
@@ -119,7 +119,7 @@ def test_masked_rows_do_not_count(build: Any) -> None:
 
 
 def test_learning_rate_is_the_cosine_and_gradients_are_clipped_by_their_global_norm(build: Any) -> None:
-    algorithm = build(ppo=SHORT | {"gradient_clip": 0.01})
+    algorithm = build(algorithm=SHORT | {"gradient_clip": 0.01})
     (optimizer,) = learner_of(algorithm)._named_optimizers.values()
     for epoch in range(5):
         (row,) = train(algorithm, 1)
@@ -152,15 +152,15 @@ BY_DEFAULT = ("scale", "ppo", "dqn", "sac")
 
 @pytest.mark.parametrize("method", [name if name in BY_DEFAULT else slow(name) for name in NETWORKS])
 def test_every_method_trains_and_its_policy_plays(build: Any, tmp_path: Path, method: str) -> None:
-    spec = METHODS[method]
+    preset = METHODS[method]
     env = EnvConfig(episode=EpisodeConfig(horizon_s=3.0))
     env = env.with_mask("feasible") if method == "dqn" else env
     algorithm = build(method, env=env)
     before = weights_of(algorithm)
     for row in train(algorithm, 2):
-        assert {name for name in LEARNED if math.isfinite(row[name])} == LOGGED[spec.algorithm]
+        assert {name for name in LEARNED if math.isfinite(row[name])} == LOGGED[preset.algorithm["name"]]
         assert not abs(row["q_mean"]) > 100, "masked servers do not count"
-    assert (row["srr_lambda_decorrelation"] > 0) == spec.srr
+    assert (row["srr_lambda_decorrelation"] > 0) == (preset.srr is not None)
     after = weights_of(algorithm)
     for name in before:
         assert np.array_equal(before[name], after[name]) == (".inputs." in name) or "_target_" in name, name

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from live.virtual import VirtualBackend
+from networks.observations import NETWORKS
 from rllib_scale.config import EnvConfig, TrialConfig
-from rllib_scale.config.methods import NETWORKS
 from rllib_scale.config.schedulers import HEURISTICS
 from rllib_scale.evaluation.play import play
 from rllib_scale.networks.build import build_network
@@ -64,7 +64,7 @@ def test_a_masked_rule_never_names_the_server_that_is_too_small(rule: str) -> No
 @pytest.mark.parametrize("method", NETWORKS)
 def test_a_masked_policy_never_names_the_server_that_is_too_small(method: str) -> None:
     torch.manual_seed(0)
-    trial = TrialConfig(method=method, env=toy("feasible"))
+    trial = TrialConfig.of(method, env=toy("feasible"))
     engine = played(TrainedPolicy(build_network(trial), trial, epochs=0, mask="feasible"), "feasible")
     check_that_all_ran_on_the_large_server(engine)
     assert engine.metrics()["decisions"] - engine.metrics()["waits"] == 4

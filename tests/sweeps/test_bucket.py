@@ -26,8 +26,7 @@ SWEEP = f"""
 name: bucket
 methods: [scale]
 seeds: [1]
-training: {{epochs: {EPOCHS}}}
-ppo: {{{SHORT}}}
+algorithm: {{epochs: {EPOCHS}, {SHORT}}}
 evaluation: {{scales: [8, 16], episodes: 2, heuristics: [fastest-idle], features: false}}
 checkpoints: {{every_epochs: 5}}
 """

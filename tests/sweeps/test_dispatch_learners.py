@@ -15,13 +15,10 @@ pytest.importorskip("ray")
 pytestmark = LOCAL_RAY
 
 from rllib_scale.config import (  # noqa: E402
-    ProblemsConfig,
-    TrainingConfig,
     TrialConfig,
     scenario,
 )
 from rllib_scale.config.training import TrialResources  # noqa: E402
-from rllib_scale.config.trial import TrialSections  # noqa: E402
 from rllib_scale.evaluation.candidates import play_base  # noqa: E402
 from rllib_scale.evaluation.play import evaluate  # noqa: E402
 from rllib_scale.policies.dispatch_policy import DispatchPolicy, build_dispatch_network  # noqa: E402
@@ -33,14 +30,11 @@ from sweep_runs import episodes, features, refused, succeed, training  # noqa: E
 
 STEADY = scenario("steady-0.7").at_scale(4)
 SHORT = STEADY.episode.model_copy(update={"horizon_s": 90.0, "arrivals_until_s": 30.0})
-SETTINGS = TrialSections(
-    seed=5,
-    env=STEADY.model_copy(update={"episode": SHORT}),
-    cma={"epochs": 4, "population": 4, "instances": 2, "validation_instances": 3, "validate_every": 2},
-    reinforce={"epochs": 4, "instances": 2, "episodes": 2, "validation_instances": 2, "validate_every": 2}
-    | {"learning_rate": 0.01},
-)
-PROBLEMS = TrainingConfig(problems=ProblemsConfig(servers=(4, 8), offered_load=(0.5, 1.1)))
+ENV = STEADY.model_copy(update={"episode": SHORT})
+SEARCH = {"epochs": 4, "population": 4, "instances": 2, "validation_instances": 3, "validate_every": 2}
+SEARCH |= {"problems": {"servers": (4, 8), "offered_load": (0.5, 1.1)}}
+GRADIENT = {"epochs": 4, "instances": 2, "episodes": 2, "validation_instances": 2, "validate_every": 2}
+GRADIENT |= {"learning_rate": 0.01}
 NETWORKS = ("decima", "deeprm")
 Learner = PriceSearch | PolicyGradient
 Whole = tuple[Learner, pd.DataFrame]
@@ -65,9 +59,8 @@ def exported(learner: Learner, folder: Path) -> bytes:
 @pytest.fixture(scope="module", params=["context-price", *NETWORKS])
 def whole(request: pytest.FixtureRequest) -> Whole:
     """A training from its beginning to its end, and its rows."""
-    prices = request.param == "context-price"
-    settings = {"method": request.param, "training": PROBLEMS if prices else TrainingConfig()}
-    learner = make(TrialConfig.model_validate(SETTINGS.model_copy(update=settings)))
+    algorithm = SEARCH if request.param == "context-price" else GRADIENT
+    learner = make(TrialConfig.of(request.param, seed=5, env=ENV, algorithm=algorithm))
     return learner, play(learner, 1, 2, 3, 4)
 
 
@@ -140,11 +133,13 @@ def test_the_exported_prices_did_best_in_validation(whole: Whole) -> None:
 SWEEP = """
 name: tiny
 scenario: steady-0.7
-methods: [context-price, decima, deeprm]
+methods:
+  - context-price: {algorithm: {population: 4, instances: 2}}
+  - decima: {algorithm: {instances: 1, episodes: 2}}
+  - deeprm: {algorithm: {instances: 1, episodes: 2}}
 seeds: [5]
 env: {episode: {horizon_s: 90.0, arrivals_until_s: 30.0}, cluster: {servers: 4}}
-cma: {epochs: 2, population: 4, instances: 2, validation_instances: 2, validate_every: 1}
-reinforce: {epochs: 2, instances: 1, episodes: 2, validation_instances: 2, validate_every: 1}
+algorithm: {epochs: 2, validation_instances: 2, validate_every: 1}
 resources: {env_runners: 1}
 evaluation: {scales: [4, 8], scenarios: [train], episodes: 2, decisions: [argmax, sample], heuristics: [fastest-idle]}
 checkpoints: {every_epochs: 1}
@@ -188,7 +183,10 @@ def test_a_sweep_trains_exports_evaluates_and_reports_them(tmp_path: Path) -> No
         ("evaluation.scenarios=[paper]", ["evaluation.scenarios paper", "context-price decides for all waiting tasks"]),
         ("search={scheduler: asha}", ["search.scheduler asha", "context-price has no env steps"]),
         ("stop.env_steps=100", ["stop.env_steps 100", "plays whole episodes; valid: stop.epochs"]),
-        ("training.problems.servers=[4, 8, 16]", ["cma.instances 2: must be at least 3, one for each of training"]),
+        (
+            "algorithm.problems.servers=[4, 8, 16]",
+            ["algorithm.instances 2: must be at least 3, one for each of algorithm"],
+        ),
     ],
 )
 def test_what_cannot_be_searched_or_played_is_refused_before_anything_runs(

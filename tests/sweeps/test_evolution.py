@@ -12,7 +12,7 @@ from local_ray import LOCAL_RAY
 pytest.importorskip("ray")
 pytestmark = LOCAL_RAY
 
-from rllib_scale.config import ProblemsConfig, TrainingConfig, TrialConfig, scenario  # noqa: E402
+from rllib_scale.config import TrialConfig, scenario  # noqa: E402
 from rllib_scale.evaluation.candidates import Instance, Outcomes, outcomes_of, play_base  # noqa: E402
 from rllib_scale.evaluation.play import evaluate  # noqa: E402
 from rllib_scale.schedulers.context_price import ContextPrice  # noqa: E402
@@ -24,12 +24,14 @@ from rllib_scale.workloads.generators import generate  # noqa: E402
 ENV = scenario("steady-0.7").model_copy(
     update={"episode": scenario("steady-0.7").episode.model_copy(update={"horizon_s": 60.0, "arrivals_until_s": 20.0})}
 )
-TRIAL = TrialConfig(
+TRIAL = TrialConfig.of(
     method="context-price",
     seed=5,
     env=ENV,
-    training=TrainingConfig(problems=ProblemsConfig(servers=(4, 8), offered_load=(0.5, 1.1))),
-    cma={"epochs": 4, "population": 4, "instances": 2, "validation_instances": 3, "validate_every": 2},
+    algorithm={
+        **{"problems": {"servers": (4, 8), "offered_load": (0.5, 1.1)}, "validation_instances": 3},
+        **{"epochs": 4, "population": 4, "instances": 2, "validate_every": 2},
+    },
 )
 
 

@@ -32,8 +32,7 @@ SWEEP: dict[str, Any] = {
     "name": "family",
     "scenario": "steady-0.7",
     "methods": ["adaptive-price"],
-    "training": {"problems": "any"},
-    "cma": {"epochs": 1, "population": 4, "instances": 4, "validation_instances": 4},
+    "algorithm": {"problems": "any", "epochs": 1, "population": 4, "instances": 4, "validation_instances": 4},
     "evaluation": {
         "scenarios": ["any", "any-agents-revealed"],
         "family_problems": 2,
@@ -51,13 +50,13 @@ def trial_of(
     method: str = "context-price", problems: object = "any", seed: int = 42, env: EnvConfig = STEADY
 ) -> TrialConfig:
     """A trial on a family of problems."""
-    return TrialConfig.model_validate({"method": method, "seed": seed, "env": env, "training": {"problems": problems}})
+    return TrialConfig.of(**{"method": method, "seed": seed, "env": env, "algorithm": {"problems": problems}})
 
 
 def test_a_sweep_trains_on_any_problem_and_reports_the_test_problems(tmp_path: Path) -> None:
     file, results = tmp_path / "family.yaml", tmp_path / "results"
     short = {"problems": {"family": {"arrivals_s": [10, 10]}}}
-    file.write_text(json.dumps(SWEEP | {"training": short}), encoding="utf-8")
+    file.write_text(json.dumps(SWEEP | {"algorithm": SWEEP["algorithm"] | short}), encoding="utf-8")
     said = succeed("sweep", file, "--results", results)
     assert "12 evaluations of 1 episode at their own numbers of servers" in said
     rows = episodes(results)
@@ -150,27 +149,27 @@ def test_a_plan_holds_the_problems_with_their_seeds() -> None:
 
 
 def test_a_method_of_fixed_size_is_not_evaluated_on_a_family() -> None:
-    plan = make_plan(sweep_from({**SWEEP, "methods": ["ppo"], "training": {}, "cma": {}}, "test"), "test")
+    plan = make_plan(sweep_from({**SWEEP, "methods": ["ppo"], "algorithm": {}}, "test"), "test")
     assert not any(unit.learned for unit in plan.units)
 
 
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ("training.problems={servers: [8], family: {}}", ["training.problems", "leave out servers and offered_load"]),
-        ("training.problems=some", ["training.problems", "valid: any"]),
-        ("training.problems.family.task_s=[9, 1]", ["task_s", "low 9 is above high 1"]),
+        ("algorithm.problems={servers: [8], family: {}}", ["algorithm.problems", "leave out servers and offered_load"]),
+        ("algorithm.problems=some", ["algorithm.problems", "valid: any"]),
+        ("algorithm.problems.family.task_s=[9, 1]", ["task_s", "low 9 is above high 1"]),
         ("scenario=any", ["scenario any", "evaluation.scenarios"]),
         ("evaluation.scenarios=[anyone]", ["anyone", "steady-0.5"]),
         ("evaluation.family_problems=121", ["evaluation.family_problems", "121", "120"]),
-        ("env.workload.offered_load=0.5", ["env.workload", "training.problems"]),
-        ("methods=[deeprm]", ["training.problems any", "deeprm", "fixed"]),
+        ("env.workload.offered_load=0.5", ["env.workload", "algorithm.problems"]),
+        ("methods=[deeprm]", ["algorithm.problems any", "deeprm", "fixed"]),
     ],
 )
 def test_what_cannot_be_is_refused_in_one_line(tmp_path: Path, change: str, words: list[str]) -> None:
     file = tmp_path / "family.yaml"
-    sweep = SWEEP | ({} if "family" not in change else {"training": {}})
-    sweep |= {"cma": {}} if "methods" in change else {}
+    sweep = SWEEP | ({"algorithm": {"epochs": 1}} if "family" in change else {})
+    sweep |= {"algorithm": {"problems": "any"}} if "methods" in change else {}
     file.write_text(json.dumps(sweep), encoding="utf-8")
     line = refused("validate", file, settings=[change])
     for word in words:

@@ -32,7 +32,7 @@ CMA = {"epochs": 2, "population": 4, "instances": 2, "validation_instances": 3, 
 
 
 def trial(**problems: Any) -> TrialConfig:
-    return TrialConfig(method="adaptive-gate", seed=2, env=ENV, training={"problems": problems or None}, cma=CMA)
+    return TrialConfig.of("adaptive-gate", seed=2, env=ENV, algorithm={"problems": problems or None, **CMA})
 
 
 def test_it_begins_as_the_gated_rule_and_what_it_exports_plays_the_weights_that_it_chose(tmp_path: Path) -> None:
@@ -58,18 +58,18 @@ def test_sessions_are_drawn_over_their_range() -> None:
 
 
 def test_what_a_training_on_replicas_cannot_draw_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"training.problems: on env.service replica it draws servers and sessions"):
+    with pytest.raises(ValueError, match=r"algorithm.problems: on env.service replica it draws servers and sessions"):
         trial(offered_load=(0.5, 0.9))
     with pytest.raises(ValueError, match=r"sessions: low 9 is above high 8"):
         trial(sessions=(9, 8))
-    with pytest.raises(ValueError, match=r"env.service fixed: method adaptive-gate holds calls.*valid: replica"):
-        TrialConfig(method="adaptive-gate")
-    with pytest.raises(ValueError, match=r"ppo.horizon_s 500: no decision is followed by so much time.*below 500"):
-        TrialConfig(method="scale-gate", env=ENV, ppo={"horizon_s": 500.0})
-    with pytest.raises(ValueError, match=r"ppo.tail_weight 0.2: not with ppo.advantage critic"):
-        TrialConfig(method="scale-gate", env=ENV, ppo={"advantage": "critic", "tail_weight": 0.2})
+    with pytest.raises(ValueError, match=r"env.service fixed: adaptive-gate holds calls.*valid: replica"):
+        TrialConfig.of("adaptive-gate")
+    with pytest.raises(ValueError, match=r"algorithm.horizon_s 500: no decision is followed by .*below 500"):
+        TrialConfig.of("scale-gate", env=ENV, algorithm={"horizon_s": 500.0})
+    with pytest.raises(ValueError, match=r"algorithm.tail_weight 0.2: needs algorithm.advantage group"):
+        TrialConfig.of("scale-gate", env=ENV, algorithm={"advantage": "critic", "tail_weight": 0.2})
     mask = {"episode": {"mask": "feasible"}}
-    with pytest.raises(ValueError, match=r"ppo.tail_weight 0.2: method scale-any"):
-        TrialConfig(method="scale-any", env=mask, ppo={"tail_weight": 0.2})
-    with pytest.raises(ValueError, match=r"training.problems.sessions: not with env.service fixed"):
-        TrialConfig(method="scale", training={"problems": {"sessions": (8, 9)}})
+    with pytest.raises(ValueError, match=r"algorithm.tail_weight 0.2: "):
+        TrialConfig.of("scale-any", env=mask, algorithm={"tail_weight": 0.2})
+    with pytest.raises(ValueError, match=r"algorithm.problems.sessions: not with env.service fixed"):
+        TrialConfig.of("scale", algorithm={"problems": {"sessions": (8, 9)}})

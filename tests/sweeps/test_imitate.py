@@ -22,8 +22,8 @@ ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "imitation.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```(\w*)\n(.*?)```", PAGE, flags=re.DOTALL)
 CLONE, TUNE = (text.strip() for language, text in BLOCKS if not language)
-SMALL = ["evaluation.scales=[16]", "evaluation.episodes=2", "training.epochs=2"]
-FEW = [*SMALL, "imitation.steps_per_epoch=512", "imitation.episodes=6", "imitation.holdout_episodes=3"]
+SMALL = ["evaluation.scales=[16]", "evaluation.episodes=2", "algorithm.epochs=2"]
+FEW = [*SMALL, "algorithm.steps_per_epoch=512", "algorithm.episodes=6", "algorithm.holdout_episodes=3"]
 
 
 def words(command: str) -> list[str]:
@@ -57,7 +57,7 @@ def test_a_training_begins_with_the_clone(results: Path) -> None:
     (clone,) = (results / "clone" / "policies").iterdir()
     line = refused(*words(TUNE.replace("crossattn", "deepsets")), settings=SMALL)
     assert "its network is cross-attention, that of this training deep-sets" in line
-    succeed(*words(TUNE), settings=[*SMALL, "ppo.steps_per_epoch=512", "ppo.num_envs=2"])
+    succeed(*words(TUNE), settings=[*SMALL, "algorithm.steps_per_epoch=512", "algorithm.num_envs=2"])
     assert (training(results / "tuned")["reference_kl"] > 0).all()
     (policy,) = (results / "tuned" / "policies").iterdir()
     settings = load_policy(policy).trial.algorithm

@@ -23,8 +23,7 @@ SWEEP = f"""
 name: lost
 methods: [scale]
 seeds: [1]
-training: {{epochs: 200}}
-ppo: {{{SHORT}}}
+algorithm: {{epochs: 200, {SHORT}}}
 evaluation: {{scales: [8], episodes: 2, heuristics: [], features: false}}
 checkpoints: {{every_epochs: 5}}
 """

@@ -25,12 +25,11 @@ from rllib_scale.sweeps.suggestions import Suggestions
 from sweep_runs import SHORT, episodes, file_times, succeed
 
 pytestmark = LOCAL_RAY
-PATH = "training.learning_rate"
+PATH = "algorithm.learning_rate"
 SWEEP = f"""
 name: search
 methods: [scale]
-training: {{epochs: 2}}
-ppo: {{{SHORT}}}
+algorithm: {{epochs: 2, {SHORT}}}
 env: {{episode: {{horizon_s: 1}}}}
 evaluation: {{scales: [8], episodes: 1, heuristics: [], features: false}}
 search:
@@ -39,7 +38,7 @@ search:
   metric: [episode_return, response_mean_s]
   space:
     {PATH}: {{loguniform: [1.0e-4, 0.1]}}
-    ppo.passes: {{uniform: [1, 3]}}
+    algorithm.passes: {{uniform: [1, 3]}}
     srr.lambda_kl: {{choice: [0.0, 0.1]}}
 """
 
@@ -63,7 +62,7 @@ def test_suggested_trainings_are_named_by_their_settings_and_more_of_them_go_on_
             row["setting"]: json.loads(row["value"])
             for row in changes[changes["trial"] == trial.name].to_dict("records")
         }
-        assert suggested.keys() == {PATH, "ppo.passes", "srr.lambda_kl"}
+        assert suggested.keys() == {PATH, "algorithm.passes", "srr.lambda_kl"}
         trained = load_policy(results / "policies" / trial.name).trial
         assert {path: trained.setting(path) for path in suggested} == suggested
         assert trained.trial_id in set(rows["scheduler"]), "the same training in a grid has this name, too"
@@ -117,10 +116,10 @@ def test_with_several_metrics_the_best_are_those_that_no_others_beat() -> None:
     ("changed", "said"),
     [
         ({"seeds": [1, 2]}, "search.algorithm optuna .* one method and one seed"),
-        ({"grid": {"ppo.clip": [0.1, 0.2]}}, "search.algorithm optuna .* leave out grid"),
+        ({"grid": {"algorithm.clip": [0.1, 0.2]}}, "search.algorithm optuna .* leave out grid"),
         ({"search": {"space": {"env.workload.offered_load": {"choice": [0.5]}}}}, "search.space.env.workload.*random"),
         (
-            {"search": {"space": {"ppo.minibatch_size": {"choice": [256, 100]}}}},
+            {"search": {"space": {"algorithm.minibatch_size": {"choice": [256, 100]}}}},
             "is not a multiple of",
         ),
         ({"search": {"space": {PATH: {"uniform": [0.1, 2.0]}}}}, "learning_rate"),

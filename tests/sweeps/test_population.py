@@ -23,7 +23,7 @@ from rllib_scale.sweeps.stopping import Population
 
 ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # the members' processes cannot import it
 pytestmark = LOCAL_RAY
-RATE, PASSES = "training.learning_rate", "ppo.passes"
+RATE, PASSES = "algorithm.learning_rate", "algorithm.passes"
 EPOCHS = 10
 
 

@@ -22,8 +22,7 @@ SWEEP = f"""
 name: short
 methods: [scale]
 seeds: {[*range(TRAININGS)]}
-training: {{epochs: 2}}
-ppo: {{{SHORT}}}
+algorithm: {{epochs: 2, {SHORT}}}
 evaluation: {{scales: [8], episodes: 1, heuristics: [], features: false}}
 """
 

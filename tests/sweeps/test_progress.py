@@ -95,7 +95,7 @@ def test_between_two_lines_there_is_the_interval() -> None:
     ("epoch", "why", "noted"), [(4, None, 4), (10, None, None), (4, "interrupted", None), (4, "lost", None)]
 )
 def test_only_a_scheduler_ends_a_training_early(epoch: int, why: str | None, noted: int | None, tmp_path: Path) -> None:
-    plan = make_plan(sweep_from({"name": "one", "methods": ["scale"], "training": {"epochs": 10}}, "one"), "one")
+    plan = make_plan(sweep_from({"name": "one", "methods": ["scale"], "algorithm": {"epochs": 10}}, "one"), "one")
     sweep = Sweep(plan, tmp_path, print)
     name = plan.trials[0].name
     stop = StopAll(sweep.home)

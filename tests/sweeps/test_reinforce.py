@@ -42,7 +42,7 @@ METHODS = ("decima", "deeprm")
 
 
 def trial(method: str, **settings: object) -> TrialConfig:
-    return TrialConfig(method=method, seed=5, env=ENV, reinforce={"instances": 2, "episodes": 4} | settings)
+    return TrialConfig.of(method, seed=5, env=ENV, algorithm={"instances": 2, "episodes": 4} | settings)
 
 
 def test_what_it_costs_from_a_moment_on_by_hand() -> None:

@@ -27,8 +27,7 @@ name: fleets
 methods: [scale, crossattn]
 {ENV}
 srr: {{lambda_decorrelation: 0.02, lambda_kl: 0.003, ramp_start_epoch: 0, ramp_epochs: 1}}
-training: {{epochs: 2}}
-ppo: {{steps_per_epoch: 64, minibatch_size: 32, passes: 1, reward_unit: 100.0}}
+algorithm: {{epochs: 2, steps_per_epoch: 64, minibatch_size: 32, passes: 1, reward_unit: 100.0}}
 evaluation: {{scales: [3, 5], episodes: 2, heuristics: ["lmetric:gate=1", session-affinity]}}
 """
 

@@ -18,18 +18,18 @@ from rllib_scale.sweeps.reproduce import PARTS, plans_of_parts
 from sweep_runs import episodes, succeed
 
 pytestmark = LOCAL_RAY
-TINY = ["training.epochs=1", "ppo.steps_per_epoch=512", "evaluation.scales=[16]", "evaluation.episodes=2"]
+TINY = ["algorithm.epochs=1", "algorithm.steps_per_epoch=512", "evaluation.scales=[16]", "evaluation.episodes=2"]
 TINY.append("evaluation.heuristics=[fastest-idle]")
 
 
 def test_a_setting_reaches_the_parts_that_use_it_and_is_refused_if_none_does() -> None:
-    plans = plans_of_parts((), ("ppo.steps_per_epoch=512", "sac.batch_size=64", "training.epochs=7"))
+    plans = plans_of_parts((), ("algorithm.steps_per_epoch=512", "algorithm.batch_size=64", "algorithm.epochs=7"))
     algorithms = [trial.config.algorithm for plan in plans.values() for trial in plan.trials]
     assert {algorithm.epochs for algorithm in algorithms} == {7}
     assert {(a.name, getattr(a, "steps_per_epoch", None)) for a in algorithms} >= {("ppo", 512)}
     assert {a.batch_size for a in algorithms if a.name == "sac"} == {64}
-    with pytest.raises(UserError, match=r"cma\.population"):
-        plans_of_parts((), ("cma.population=8",))
+    with pytest.raises(UserError, match=r"algorithm\.population"):
+        plans_of_parts((), ("algorithm.population=8",))
 
 
 @pytest.mark.slow

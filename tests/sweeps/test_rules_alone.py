@@ -64,7 +64,7 @@ def with_policies(*names: str, scale: int = 4, scenario: str = "steady-0.7") -> 
 
 def test_a_policy_is_evaluated_beside_rules_and_known_by_its_content(tmp_path: Path) -> None:
     folder = tmp_path / "mine"
-    save_policy(folder, random_network(), TrialConfig(), epochs=1)
+    save_policy(folder, random_network(), TrialConfig.of(), epochs=1)
     sweep = with_policies("fastest-idle", "zoo:context-price", str(folder))
     rule, price, mine = make_plan(sweep, "test").units
     assert [unit.spec.label for unit in (rule, price, mine)] == ["fastest-idle", "zoo:context-price", "mine"]
@@ -75,12 +75,12 @@ def test_a_policy_is_evaluated_beside_rules_and_known_by_its_content(tmp_path: P
     assert {row.pop("observability") for row in rows} == {"waiting tasks"}
     assert rows == evaluate(load_policy(moved, mask="feasible"), mine.env, mine.seed, 2)
     assert {row["observability"] for row in evaluate_unit(price, None).episodes} == {"clairvoyant"}
-    save_policy(moved, random_network(seed=1), TrialConfig(), epochs=1)
+    save_policy(moved, random_network(seed=1), TrialConfig.of(), epochs=1)
     assert make_plan(with_policies(str(moved)), "test").units[0].key != mine.key
 
 
 def test_a_policy_that_does_not_fit_is_refused_in_one_line(tmp_path: Path) -> None:
-    trial = TrialConfig(method="ppo")
+    trial = TrialConfig.of("ppo")
     save_policy(tmp_path / "mlp", random_network(method="ppo"), trial, epochs=1)
     for heuristic, scenario, part in (
         (f"{tmp_path}/mlp", "steady-0.7", "was trained at 16 servers and knows no other number (got 4)"),
@@ -114,12 +114,12 @@ assert "torch" not in sys.modules
 
 
 def test_what_fails_when_it_plays_is_known_before_anything_is_trained(local_ray: None, tmp_path: Path) -> None:
-    save_policy(tmp_path / "torn", random_network(), TrialConfig(), epochs=1)
+    save_policy(tmp_path / "torn", random_network(), TrialConfig.of(), epochs=1)
     weights = tmp_path / "torn" / "policy.safetensors"
     weights.write_bytes(weights.read_bytes()[:-1])
     heuristics = ["fastest-idle", "zoo:scale", str(tmp_path / "torn")]
     evaluation = {"scales": [4], "episodes": 2, "heuristics": heuristics, "scenarios": ["paper", "steady-0.5"]}
-    content = {"name": "x", "methods": ["scale"], "training": {"epochs": 2}, "evaluation": evaluation}
+    content = {"name": "x", "methods": ["scale"], "algorithm": {"epochs": 2}, "evaluation": evaluation}
     write_json(tmp_path / "x.yaml", content)
     line = refused("sweep", tmp_path / "x.yaml", "--results", tmp_path / "out")
     for scenario in ("paper", "steady-0.5"):

@@ -28,14 +28,13 @@ STEPS = 64
 SWEEP = f"""
 name: search
 methods: [scale]
-training: {{epochs: 6}}
-ppo: {{{SHORT}}}
+algorithm: {{epochs: 6, {SHORT}}}
 env: {{episode: {{horizon_s: 1}}}}
 evaluation: {{scales: [8], episodes: 1, heuristics: [], features: false}}
 checkpoints: {{every_epochs: 2}}
 search: {{metric: episode_return}}
 """
-SPACE = "search.space={training.learning_rate: {loguniform: [1.0e-4, 0.1]}}"
+SPACE = "search.space={algorithm.learning_rate: {loguniform: [1.0e-4, 0.1]}}"
 
 
 def run(folder: Path, *settings: str) -> str:
@@ -92,7 +91,7 @@ def test_a_population_changes_settings_on_the_way(tmp_path: Path) -> None:
     better = one[3]["member"]  # it goes on with its own settings
     assert {row["member"] for row in curves[better][4:]} == {better}
     assert curves[better][5]["settings"] == one[3]["settings"]
-    path = "training.learning_rate"
+    path = "algorithm.learning_rate"
     for trial in trials:
         curve = curves[trial.name]
         assert curve[0]["settings"][path] in [member.config.setting(path) for member in trials]

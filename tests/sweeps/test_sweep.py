@@ -46,18 +46,16 @@ SWEEP = f"""
 name: tiny
 methods: [scale, ppo]
 srr: {SRR}
-training: {{epochs: 3}}
-ppo: {{{SHORT}}}
+algorithm: {{epochs: 3, {SHORT}}}
 evaluation: {{scales: [8, 16], episodes: 3, heuristics: [fastest-idle]}}
 """
 EPOCHS, EVERY = 200, 40
-OFF_POLICY = "{warmup_steps: 128, steps_per_update: 32}"
+OFF_POLICY = [(name, "warmup_steps: 128, steps_per_update: 32") for name in ("dqn", "sac")]
 LONG = f"""
 name: long
 methods: [scale]
 seeds: [5]
-training: {{epochs: {EPOCHS}}}
-ppo: {{{SHORT}}}
+algorithm: {{epochs: {EPOCHS}, {SHORT}}}
 evaluation: {{scales: [16], episodes: 2, heuristics: [], features: false}}
 """
 
@@ -195,7 +193,7 @@ def test_features_that_a_finished_sweep_lacks_are_added_without_training_anew(ba
 
 @pytest.mark.slow
 def test_train_is_a_sweep_of_one_cell(base: Path, tmp_path: Path) -> None:
-    settings = ["training={epochs: 3}", f"ppo={{{SHORT}}}", f"srr={SRR}"]
+    settings = [f"algorithm={{epochs: 3, {SHORT}}}", f"srr={SRR}"]
     settings += ["evaluation.heuristics=[]", "evaluation.episodes=3", "evaluation.scales=[8, 16]"]
     options = ["--epochs", 3, "--results", tmp_path / "train"]
     succeed("train", *options, settings=settings)
@@ -222,7 +220,7 @@ def test_a_killed_sweep_resumes_and_says_in_one_line_what_failed(
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(plugins, "_shipped", {})
-    settings = ["grid={training.reward: [null, 'my_rewards:undefined']}"]
+    settings = ["grid={algorithm.reward: [null, 'my_rewards:undefined']}"]
     good, _ = (trial.config.name for trial in make_plan(load_sweep(file, settings), "test").trials)
     killed = start(tmp_path / "home", "sweep", file, "--results", results, settings=settings)
     await_that(lambda: saved_epoch(results, good) > 0, killed)
@@ -246,8 +244,11 @@ def test_interrupted_killed_and_torn_trainings_end_as_if_they_had_never_stopped(
     That one is quiet, and leaves nothing in the home.
     """
     file, undisturbed, results = (tmp_path / name for name in ("long.yaml", "undisturbed", "results"))
-    more = f"dqn: {OFF_POLICY}\nsac: {OFF_POLICY}\ncheckpoints: {{every_epochs: {EVERY}}}\nresources: {{cpus: 0.25}}\n"
-    file.write_text(LONG.replace("[scale]", "[scale, dqn, sac]") + more)
+    more = f"checkpoints: {{every_epochs: {EVERY}}}\nresources: {{cpus: 0.25}}\n"
+    short = f"algorithm: {{epochs: {EPOCHS}, {SHORT}}}\n"
+    own = ", ".join(f"{name}: {{algorithm: {{{text}}}}}" for name, text in (("scale", SHORT), *OFF_POLICY))
+    long = LONG.replace("[scale]", f"[{own}]").replace(short, f"algorithm: {{epochs: {EPOCHS}}}\n")
+    file.write_text(long + more)
 
     def sweep(folder: Path) -> subprocess.Popen[str]:
         return start(tmp_path, "sweep", file, "--results", folder)

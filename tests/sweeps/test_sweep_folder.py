@@ -11,9 +11,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from rllib_scale.config import TrialConfig
 from rllib_scale.config.plan import Trial
-from rllib_scale.config.yaml_files import set_path
 from rllib_scale.errors import UserError
 from rllib_scale.files import write_json
 from rllib_scale.loading import sweep_from
@@ -61,10 +59,7 @@ def checkpoint_of(sweep: Sweep, trial: Trial, epochs: int | None = None, **more:
     rows = [{"epoch": epoch, "episode_return": rate * epoch, "env_steps": epoch, **more} for epoch in (1, 2)]
     with place.writing() as folder, writing(folder, epochs) as content:
         write_json(content / "curve.json", rows)
-        settings = trial.config.settings()
-        for path, value in more.get("settings", {}).items():
-            set_path(settings, path, value)
-        trained = TrialConfig.model_validate(settings).model_dump(mode="json")
+        trained = trial.config.changed(more.get("settings", {})).model_dump(mode="json")
         described = {"epochs": epochs, "trial": trained}
         write_json(content / "policy" / "policy.json", described)
         (content / "policy" / "policy.safetensors").touch()
@@ -80,7 +75,7 @@ def episodes(folder: Path) -> pd.DataFrame:
 
 
 def test_rows_of_an_earlier_config_stay(tmp_path: Path) -> None:
-    one = {"methods": ["scale"], "seeds": [1], "training": {"epochs": 2}}
+    one = {"methods": ["scale"], "seeds": [1], "algorithm": {"epochs": 2}}
     opened(tmp_path, **one, **HEURISTICS)
     before = episodes(tmp_path)
     other = one | {"seeds": [2], "grid": {"srr.lambda_kl": [0.5]}}
@@ -94,7 +89,7 @@ def test_rows_of_an_earlier_config_stay(tmp_path: Path) -> None:
 
 
 def test_more_seeds_scales_and_episodes_are_added_without_training_again(tmp_path: Path) -> None:
-    one = {"methods": ["scale"], "seeds": [1], "training": {"epochs": 2}}
+    one = {"methods": ["scale"], "seeds": [1], "algorithm": {"epochs": 2}}
     opened(tmp_path, **one, **HEURISTICS)
     more = {"scales": [8, 16], "episodes": 3, "heuristics": ["fastest-idle"]}
     sweep = planned(tmp_path, **one | {"seeds": [1, 2]}, evaluation=more)
@@ -111,7 +106,7 @@ def test_more_seeds_scales_and_episodes_are_added_without_training_again(tmp_pat
 
 def test_a_torn_policy_is_published_again_from_its_checkpoint(tmp_path: Path) -> None:
     """A crash may leave an empty file, where the disk had not written it yet."""
-    one = {"methods": ["scale"], "seeds": [1, 2], "training": {"epochs": 2}}
+    one = {"methods": ["scale"], "seeds": [1, 2], "algorithm": {"epochs": 2}}
     first, second = opened(tmp_path, **one).trials
     description = tmp_path / "policies" / first.name / "policy.json"
     whole = description.read_bytes()
@@ -128,7 +123,7 @@ def test_a_torn_policy_is_published_again_from_its_checkpoint(tmp_path: Path) ->
 def test_a_policy_whose_files_break_off_is_not_finished_before_both_are_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    one = {"methods": ["scale"], "seeds": [1], "training": {"epochs": 2}}
+    one = {"methods": ["scale"], "seeds": [1], "algorithm": {"epochs": 2}}
     sweep = planned(tmp_path, **one)
     (trial,) = sweep.trials
     checkpoint = checkpoint_of(sweep, trial)
@@ -153,7 +148,7 @@ def test_a_policy_whose_files_break_off_is_not_finished_before_both_are_there(
 
 
 def test_finished_trainings_of_other_results_are_reused(tmp_path: Path) -> None:
-    one = {"methods": ["scale"], "training": {"epochs": 2}}
+    one = {"methods": ["scale"], "algorithm": {"epochs": 2}}
     opened(tmp_path / "one", seeds=[1, 2], **one)
     with s3_server() as bucket:
         places = [Location(str(tmp_path / "one")), Location(bucket % "two"), Location(str(tmp_path / "three"))]
@@ -168,7 +163,7 @@ def test_finished_trainings_of_other_results_are_reused(tmp_path: Path) -> None:
 def test_a_training_before_its_end_is_not_published_and_a_stopped_one_is_not_reused_as_a_whole_one(
     tmp_path: Path,
 ) -> None:
-    one = {"methods": ["scale"], "training": {"epochs": 2}}
+    one = {"methods": ["scale"], "algorithm": {"epochs": 2}}
     sweep = planned(tmp_path / "one", **one)
     (trial,) = sweep.trials
     early = checkpoint_of(sweep, trial, epochs=1)
@@ -186,7 +181,7 @@ def test_a_training_before_its_end_is_not_published_and_a_stopped_one_is_not_reu
 @pytest.mark.parametrize(
     ("changed", "why"),
     [
-        ({"training": {"epochs": 3}}, "training.epochs 2, not 3"),
+        ({"algorithm": {"epochs": 3}}, "algorithm.epochs 2, not 3"),
         ({"scenario": "steady-0.7"}, 'scenario "paper", not "steady-0.7"'),
         ({"env": {"cluster": {"bandwidth_gb_s": 5.0}}}, "env.cluster.bandwidth_gb_s 10.0, not 5.0"),
         ({"resources": {"env_runners": 1}}, "resources.env_runners 0, not 1"),
@@ -196,7 +191,7 @@ def test_a_training_before_its_end_is_not_published_and_a_stopped_one_is_not_reu
 def test_a_folder_holds_no_rows_that_differ_in_what_they_do_not_name(
     tmp_path: Path, changed: dict[str, Any], why: str
 ) -> None:
-    one = {"methods": ["scale"], "training": {"epochs": 2}, **HEURISTICS}
+    one = {"methods": ["scale"], "algorithm": {"epochs": 2}, **HEURISTICS}
     opened(tmp_path, **one)
     before = episodes(tmp_path)
     with pytest.raises(UserError) as caught:
@@ -206,7 +201,7 @@ def test_a_folder_holds_no_rows_that_differ_in_what_they_do_not_name(
 
 
 def test_the_population_of_pbt_is_part_of_its_rows(tmp_path: Path) -> None:
-    space = {"ppo.gamma": {"uniform": [0.9, 0.99]}}
+    space = {"algorithm.gamma": {"uniform": [0.9, 0.99]}}
     search = {"scheduler": "pbt", "samples": 2, "space": space}
     opened(tmp_path, methods=["crossattn"], search=search)
     more = search | {"samples": 4}
@@ -251,8 +246,8 @@ def test_train_names_its_folder_by_the_scenario(tmp_path: Path) -> None:
 
 
 def test_the_best_is_named_after_a_search_in_one_problem(tmp_path: Path) -> None:
-    rates = {"training.learning_rate": [1e-4, 1e-3]}
-    chosen = {"space": {"training.learning_rate": {"choice": [1e-4, 1e-3]}}, "samples": 8}
+    rates = {"algorithm.learning_rate": [1e-4, 1e-3]}
+    chosen = {"space": {"algorithm.learning_rate": {"choice": [1e-4, 1e-3]}}, "samples": 8}
     best = opened(tmp_path / "search", methods=["crossattn"], search=chosen).best()
     assert best is not None
     assert best.startswith("best in training: crossattn, algorithm.learning_rate=0.001: episode_return 0.0015")
@@ -265,20 +260,20 @@ def test_the_best_is_named_after_a_search_in_one_problem(tmp_path: Path) -> None
 
 def test_ties_are_named_and_of_a_population_the_settings_at_its_end(tmp_path: Path) -> None:
     """These curves score by the learning rate alone."""
-    tied = {"ppo.gamma": {"uniform": [0.9, 0.99]}}
+    tied = {"algorithm.gamma": {"uniform": [0.9, 0.99]}}
     best = opened(tmp_path / "ties", methods=["crossattn"], search={"space": tied, "samples": 6}).best()
     assert best is not None
     assert best.startswith("best in training, a tie of 6 settings: crossattn, algorithm.gamma=0.")
     assert "; 2 more: episode_return" in best
-    population = {"scheduler": "pbt", "space": {"training.learning_rate": {"uniform": [1e-4, 1e-3]}}, "samples": 2}
+    population = {"scheduler": "pbt", "space": {"algorithm.learning_rate": {"uniform": [1e-4, 1e-3]}}, "samples": 2}
     sweep = planned(tmp_path / "pbt", methods=["crossattn"], search=population)
     worse, better = sorted(sweep.trials, key=lambda trial: trial.config.algorithm.learning_rate)
     for trial, last in ((worse, 0.25), (better, 0.5)):
-        settings = {"training.learning_rate": last}
+        settings = {"algorithm.learning_rate": last}
         assert sweep.publish(trial, checkpoint_of(sweep, trial, settings=settings, member=trial.name))
     sweep.close()
     for again in (sweep, planned(tmp_path / "pbt", methods=["crossattn"], search=population)):
-        assert str(again.best()).startswith("best in training: crossattn, training.learning_rate=0.5: ")
+        assert str(again.best()).startswith("best in training: crossattn, algorithm.learning_rate=0.5: ")
 
     other = planned(tmp_path / "other", methods=["crossattn"], search=population)
     assert other.reuse([sweep.home]) == 2

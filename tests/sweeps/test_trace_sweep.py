@@ -16,8 +16,7 @@ from workloads.made_trace import made_trace, sessions_of
 SWEEP = f"""
 name: traced
 methods: [scale]
-training: {{epochs: 2}}
-ppo: {{{SHORT}}}
+algorithm: {{epochs: 2, {SHORT}}}
 env:
   workload: {{trace: trace.json, offered_load: 0.5}}
   episode: {{horizon_s: 60, arrivals_until_s: 20, mask: feasible}}

@@ -14,9 +14,8 @@ pytestmark = LOCAL_RAY
 SWEEP = f"""
 name: tracked
 methods: [scale]
-training: {{epochs: 3}}
-ppo: {{{SHORT}}}
-grid: {{training.learning_rate: [1.0e-3, 1.0e-4]}}
+algorithm: {{epochs: 3, {SHORT}}}
+grid: {{algorithm.learning_rate: [1.0e-3, 1.0e-4]}}
 evaluation: {{scales: [8], episodes: 1, heuristics: [], features: false}}
 """
 

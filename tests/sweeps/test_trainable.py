@@ -25,7 +25,7 @@ from rllib_scale.sweeps.trainable import SchedulingTrial  # noqa: E402
 
 SMALL = {"epochs": 2, "steps_per_epoch": 64, "num_envs": 2}
 PPO = SMALL | {"minibatch_size": 32, "passes": 1}
-TRIAL = TrialConfig(ppo=PPO, resources=TrialResources(env_runners=2))
+TRIAL = TrialConfig.of(algorithm=PPO, resources=TrialResources(env_runners=2))
 
 
 def trainable_of(folder: Path, *trials: TrialConfig) -> Any:
@@ -68,8 +68,8 @@ def test_a_runner_that_comes_back_costs_no_epoch_and_a_training_whose_runners_st
 
 
 def test_a_training_in_a_process_used_before_is_the_one_in_a_new_process_to_the_bit(tmp_path: Path) -> None:
-    before = TrialConfig(method="dqn", dqn=SMALL | {"warmup_steps": 32, "steps_per_round": 32})
-    trial = TrialConfig(method="scale", seed=2, ppo=PPO)
+    before = TrialConfig.of("dqn", algorithm=SMALL | {"warmup_steps": 32, "steps_per_round": 32})
+    trial = TrialConfig.of("scale", seed=2, algorithm=PPO)
 
     def trained(actor: Any) -> tuple[str, list[dict[str, str]]]:
         """The policy.json, which has the hash of the weights, and the curve but for what was measured."""

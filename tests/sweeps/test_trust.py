@@ -20,8 +20,7 @@ pytestmark = LOCAL_RAY
 SWEEP = f"""
 name: tiny
 methods: [scale]
-training: {{epochs: 2}}
-ppo: {{{SHORT}}}
+algorithm: {{epochs: 2, {SHORT}}}
 evaluation: {{scales: [8], episodes: 1, heuristics: [], features: false}}
 checkpoints: {{every_epochs: 1}}
 """

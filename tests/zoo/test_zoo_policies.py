@@ -16,7 +16,6 @@ from rllib_scale import zoo
 from rllib_scale.cli import main, sweeps
 from rllib_scale.config import TrialConfig
 from rllib_scale.config.plan import Plan
-from rllib_scale.config.yaml_files import build_model
 from rllib_scale.errors import UserError
 from rllib_scale.evaluation.play import play
 from rllib_scale.evaluation.replay import Replay
@@ -141,7 +140,7 @@ def test_a_policy_plays_the_published_rows_again(name: str) -> None:
 
 def test_a_config_holds_a_name_to_its_content_wherever_the_package_lies() -> None:
     def trial(policy: object) -> TrialConfig:
-        data = {"name": "x", "methods": ["scale"], "ppo": {"initial_policy": str(policy)}}
+        data = {"name": "x", "methods": ["scale"], "algorithm": {"initial_policy": str(policy)}}
         (trial,) = make_plan(sweep_from(data, "x"), "x").trials
         return trial.config
 
@@ -156,21 +155,26 @@ def test_a_config_holds_a_name_to_its_content_wherever_the_package_lies() -> Non
 
 
 def test_a_config_of_another_version_of_a_policy_is_refused() -> None:
-    held = {"ppo": {"initial_policy": f"zoo:scale#sha256={16 * '0'}"}}
-    with pytest.raises(UserError, match=r"ppo\.initial_policy: .*policy\.json has changed"):
-        initial_network(build_model(TrialConfig, held, "trial"))
+    held = {"algorithm": {"initial_policy": f"zoo:scale#sha256={16 * '0'}"}}
+    with pytest.raises(UserError, match=r"algorithm\.initial_policy: .*policy\.json has changed"):
+        initial_network(TrialConfig.of(**held))
 
 
 def test_a_name_is_an_expert() -> None:
-    trial = build_model(TrialConfig, {"method": "crossattn", "imitation": {"expert": "zoo:scale"}}, "trial")
+    trial = TrialConfig.of("crossattn", algorithm={"name": "imitation", "expert": "zoo:scale"})
     assert trial.algorithm.policy == PACKAGE / "zoo" / "scale"
-    grid = {"name": "g", "methods": ["crossattn"], "grid": {"imitation.expert": ["zoo:scale", "fastest-idle"]}}
+    grid = {
+        "name": "g",
+        "methods": ["crossattn"],
+        "algorithm": {"name": "imitation"},
+        "grid": {"algorithm.expert": ["zoo:scale", "fastest-idle"]},
+    }
     experts = {trial.config.algorithm.expert for trial in make_plan(sweep_from(grid, "grid"), "grid").trials}
     assert {str(expert).partition("#")[0] for expert in experts} == {"zoo:scale", "fastest-idle"}
 
 
 def test_what_a_config_cannot_name_is_refused() -> None:
-    for key in ("ppo.initial_policy", "imitation.expert", "evaluation.heuristics"):
+    for key in ("algorithm.initial_policy", "algorithm.expert", "evaluation.heuristics"):
         section, field = key.split(".")
         value = ["zoo:scal"] if field == "heuristics" else "zoo:scal"
         content = {"name": "n", "methods": ["scale"], section: {field: value}}

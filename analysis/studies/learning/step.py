@@ -19,14 +19,14 @@ LENGTHS, ALL = (0.03, 0.1, 0.3, 1.0), 2**20
 """Norms of the change of all weights; and decisions that are more than any group has."""
 SHARPNESS = {"naive": 8.0, "adaptive": 24.0}
 start, problems, played = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
-trial = TrialConfig.model_validate(
-    {
-        "method": "scale-any",
-        "training": {"problems": {"family": {"agents_share": 0, "basic": {"servers": [6, 16]}}}},
-        "network": {"skip": start, "skip_sharpness": SHARPNESS[start]},
-        "ppo": {"groups": 1, "steps_per_epoch": ALL, "minibatch_size": ALL, "validation_instances": 0},
-        "env": {"episode": {"mask": "feasible"}},
-    }
+trial = TrialConfig.of(
+    "scale-any",
+    network={"skip": start, "skip_sharpness": SHARPNESS[start]},
+    algorithm={
+        "problems": {"family": {"agents_share": 0, "basic": {"servers": [6, 16]}}},
+        **{"groups": 1, "steps_per_epoch": ALL, "minibatch_size": ALL, "validation_instances": 0},
+    },
+    env={"episode": {"mask": "feasible"}},
 )
 algorithm: Any = build_algorithm_config(trial).build_algo()
 module = algorithm.learner_group._learner.module["default_policy"].unwrapped()

@@ -30,7 +30,7 @@ SHUFFLE_STREAM = 4
 NOT_BY_IMITATION = dict.fromkeys(vars(PPOConfig()).keys() - vars(AlgorithmConfig()).keys(), "") | {
     "_learner_connector": "",
     "gamma": "",
-    "num_epochs": "training.epochs of the trial",
+    "num_epochs": "algorithm.epochs of the trial",
     "num_gpus_per_learner": "",
     "num_learners": "",
     "shuffle_batch_per_epoch": "",

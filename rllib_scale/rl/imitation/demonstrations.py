@@ -69,9 +69,9 @@ def expert_of(trial: TrialConfig, env: EnvConfig) -> Policy:
     if folder is None:
         rule = make_scheduler(settings.expert, env.observation, env.episode.mask)
         if not rule.can_be_asked:
-            raise UserError(f"imitation.expert {rule.name}: cannot be asked about one task; valid: asked task by task")
+            raise UserError(f"algorithm.expert {rule.name}: cannot be asked about one task; valid: asked task by task")
         if not rule.per_task and env.decision.on_busy != "reserve":
-            raise UserError(f"imitation.expert {rule.name}: lets tasks wait; valid: env.decision.on_busy reserve")
+            raise UserError(f"algorithm.expert {rule.name}: lets tasks wait; valid: env.decision.on_busy reserve")
         return rule
     expert = load_policy(folder, env.episode.mask, trust=trial.encoder)
     if expert.per_task:
@@ -79,14 +79,14 @@ def expert_of(trial: TrialConfig, env: EnvConfig) -> Policy:
         differs = own.decision != env.decision or own.episode != env.episode
     elif not expert.can_be_asked:
         raise UserError(
-            f"imitation.expert: {folder}: a policy of method {expert.trial.method} cannot be asked about one task; "
+            f"algorithm.expert: {folder}: a policy of method {expert.trial.method} cannot be asked about one task; "
             "valid: of a method that decides task by task, or context-price"
         )
     else:
         differs = env.decision.on_busy != "reserve"
     if differs:
         raise UserError(
-            f"imitation.expert: {folder}: a policy of method {expert.trial.method} decides in rounds of its own, other "
+            f"algorithm.expert: {folder}: a policy of method {expert.trial.method} decides in rounds of its own, other "
             "than env.decision and env.episode.mask of this training; valid: those of the policy"
         )
     return expert
@@ -201,7 +201,7 @@ def collect(trial: TrialConfig) -> tuple[Demonstrations, Demonstrations]:
     for part, name in zip(found, ("episodes", "holdout_episodes"), strict=True):
         if len(part.chosen) == 0:
             raise UserError(
-                f"imitation.{name}: in none of {part.passed} decisions does {settings.expert} name a server that may "
+                f"algorithm.{name}: in none of {part.passed} decisions does {settings.expert} name a server that may "
                 "be chosen; give another expert or another env.episode.mask"
             )
     return found
