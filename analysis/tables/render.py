@@ -53,6 +53,8 @@ TEXT_COLUMNS = (
     "changes",
     "worst_in",
     "drift",
+    "measure",
+    "servers",
 )
 
 

@@ -16,8 +16,10 @@ from rllib_scale.errors import UserError
 from rllib_scale.evaluation.workflows import workflow_metrics
 from rllib_scale.live.execute import LiveRun
 from rllib_scale.observation.policy import Policy
-from rllib_scale.results import dataset, tables
+from rllib_scale.results import dataset, runs, tables
 from rllib_scale.results.columns import LIVE, OBSERVABILITY
+from rllib_scale.results.runs import Run, Side
+from rllib_scale.results.storage import Location
 from rllib_scale.simulator.engine import Engine
 from rllib_scale.simulator.event_engine import EventEngine
 from rllib_scale.simulator.virtual_time import VirtualTime
@@ -51,7 +53,7 @@ def _content_of(workload: Workload) -> str:
 
 
 def add_rows(folder: Path, name: str, scenario: str, seed: int, live: LiveRun, engine: Engine) -> None:
-    """Add a live run, and the same in the simulator, to the episodes of a results folder.
+    """Add a live run, and the same in the simulator, to the episodes and the runs of a results folder.
 
     Args:
         folder: made by `open_results`.
@@ -63,7 +65,7 @@ def add_rows(folder: Path, name: str, scenario: str, seed: int, live: LiveRun, e
     """
     played = {"world": world_of(live.env), "workload": _content_of(live.workload)}
     problem, protocol = content_id(played), content_id(protocol_of(live.env))
-    rows = []
+    rows, sides = [], []
     for suffix, metrics, schedule, end_s in (
         (LIVE, live.metrics, live.schedule, live.end_s),
         ("", engine.metrics(), engine.schedule(), float(engine.clock[0])),
@@ -80,4 +82,16 @@ def add_rows(folder: Path, name: str, scenario: str, seed: int, live: LiveRun, e
         }
         of_workflows = workflow_metrics(env, live.workload, schedule, end_s)
         rows.append(identity | metrics | of_workflows | lower_bounds(env, live.workload))
+        sides.append(Side.of(identity, schedule, end_s))
     dataset.append(folder, episodes=rows)
+    run = Run(
+        scheduler=name,
+        scenario=scenario,
+        cluster=live.env.cluster,
+        time_scale=live.time_scale,
+        overheads_s=live.overheads_s.tolist(),
+        failed={number: str(error) or type(error).__name__ for number, error in live.failed.items()},
+        live=sides[0],
+        simulated=sides[1],
+    )
+    runs.write(Location(str(folder)), run)

@@ -22,7 +22,7 @@ from parsed_html import Parsed
 from rllib_scale.config.plan import Asked, EvaluationUnit, Problem
 from rllib_scale.config.problem import EnvConfig
 from rllib_scale.evaluation.units import observability_of
-from rllib_scale.results.columns import EPISODE_COLUMNS, LIVE
+from rllib_scale.results.columns import EPISODE_COLUMNS
 from rllib_scale.results.tables import typed
 
 NOTE = "The methods do not all observe the same: heft: clairvoyant; the others: waiting tasks."
@@ -89,17 +89,3 @@ def test_a_units_rows_say_what_its_problem_tells_and_its_key_does_not_depend_on_
     unit = EvaluationUnit("heft", identity, Problem("train", env), Asked("0"), "argmax", 1000, 3)
     assert observability_of(unit) == "estimates"
     assert "observability" not in unit.columns
-
-
-def test_a_live_run_and_its_simulation_are_compared_not_ranked() -> None:
-    rows = [
-        episode_row(name, None, 16, 0, scenario="steady-0.7", response_censored_s=value)
-        for name, value in (("reserve", 10.0), (f"reserve{LIVE}", 12.0), (f"heft{LIVE}", 9.0))
-    ]
-    episodes = typed_episodes(rows)
-    lines = best_lines(table3(episodes, 16), 16, "response_censored_s", against_base(episodes))
-    said = "had live a mean response of all tasks that arrived of"
-    assert sorted(lines) == [
-        f"On 16 servers heft {said} 9.00 s.",
-        f"On 16 servers reserve {said} 12.00 s, 20.0 % above its simulation (10.00 s).",
-    ]
