@@ -12,7 +12,7 @@ import numpy as np
 from rllib_scale.config import EnvConfig
 from rllib_scale.live.backend import Ended, RayBackend, check_live
 from rllib_scale.live.flows import Flow
-from rllib_scale.live.guard import Guard, play_guarded
+from rllib_scale.live.guard import Guard, play_guarded, rehearse_all
 from rllib_scale.live.surrogates import Surrogates
 from rllib_scale.observation.policy import Policy
 from rllib_scale.workloads.model import Workload
@@ -100,6 +100,7 @@ def execute(
         UserError: see `check`.
     """
     problem = check(player, env, workload, surrogates)
+    guard = rehearse_all(player, env, guard)
     player.reset([(seed, 0)])
     said = time.monotonic()
 
