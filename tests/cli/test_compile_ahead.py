@@ -11,15 +11,36 @@ from pathlib import Path
 import pytest
 import yaml
 
-from rllib_scale.config.methods import METHODS
 from test_readme import LONG, RUNNABLE, blocks, runs_of
 from test_readme import workplace as workplace  # a fixture
 
 PROGRAM = str(Path(sys.executable).parent / "rllib-scale")
-SHORT = ["--set", "epochs=1", "--set", "evaluation.episodes=1"]
+SWEEPS = {
+    "searched": """
+scenario: steady-0.7
+methods: [context-price, adaptive-price, decima]
+seeds: [5]
+env: {episode: {horizon_s: 90.0, arrivals_until_s: 30.0}, cluster: {servers: 4}}
+cma: {epochs: 2, population: 4, instances: 2, validation_instances: 2, validate_every: 1}
+reinforce: {epochs: 2, instances: 1, episodes: 2, validation_instances: 2, validate_every: 1}
+evaluation: {scales: [4, 8], episodes: 2, decisions: [argmax, sample]}
+""",
+    "copies": """
+scenario: steady-0.7
+methods: [scale-any]
+seeds: [5]
+training: {problems: {family: {agents_share: 0.5, arrivals_s: [10, 10]}}, epochs: 2}
+ppo: {copies: 3, groups: 4, steps_per_epoch: 64, minibatch_size: 32, validation_instances: 2}
+network: {embedding_dim: 8}
+evaluation: {scales: [4], episodes: 1}
+""",
+}
+SHORT = ["--set", "training.epochs=2", "--set", "evaluation.episodes=2"]
 TRAININGS = [
     [PROGRAM, "sweep", "quickstart", *SHORT],
-    *([PROGRAM, "train", "--method", method, "--epochs", "1", "--results", f"results/{method}"] for method in METHODS),
+    [PROGRAM, "sweep", "smoke", "--set", "methods=[ppo-srr,deepsets,attention-model]"],
+    [PROGRAM, "sweep", "replicas", *SHORT, "--set", "seeds=[1]"],
+    *([PROGRAM, "sweep", f"{name}.yaml"] for name in SWEEPS),
 ]
 
 
@@ -52,5 +73,7 @@ def test_no_documented_command_compiles_anything_after_doctor(
         if language == "yaml":
             (workplace / f"{yaml.safe_load(text).get('name', 'part')}.yaml").write_text(text)
         found |= {" ".join(run): compiled_by(run) for run in runs}
+    for name, text in SWEEPS.items():
+        (workplace / f"{name}.yaml").write_text(f"name: {name}\n{text}")
     found |= {" ".join(run): compiled_by(run) for run in TRAININGS}
     assert not {run: names for run, names in found.items() if names}
