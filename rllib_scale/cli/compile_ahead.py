@@ -70,7 +70,7 @@ def networks() -> None:
 
     pass_through(build_network(TrialConfig.model_validate({})))
     steps, lengths = np.zeros(2), np.array([2])
-    advantage_estimates(steps, np.zeros(3), lengths, np.array([True]), steps, steps)
+    advantage_estimates(steps, np.zeros(3), lengths, np.array([True]), 1.0, 1.0)
     group_advantages([steps, steps], [steps, steps], None)
 
 
@@ -78,7 +78,7 @@ def replicas() -> None:
     """Rules for replicas of a language model, in the simulator and in a router."""
     from rllib_scale.evaluation.play import play
     from rllib_scale.live.holding import HoldingRouter
-    from rllib_scale.live.routing import RouterSettings
+    from rllib_scale.live.requests import RouterSettings
     from rllib_scale.policies.make import make_policy
     from rllib_scale.simulator.services import make_engine
 

@@ -317,4 +317,3 @@ class EventEngine(OutsideState):
         _order_anew(self._table)
         self._writer = None
         self.view()  # what has arrived is known to whoever takes over
-

@@ -39,7 +39,6 @@ SHORT = ["--set", "training.epochs=2", "--set", "evaluation.episodes=2"]
 TRAININGS = [
     [PROGRAM, "sweep", "quickstart", *SHORT],
     [PROGRAM, "sweep", "smoke", "--set", "methods=[ppo-srr,deepsets,attention-model]"],
-    [PROGRAM, "sweep", "replicas", *SHORT, "--set", "seeds=[1]"],
     *([PROGRAM, "sweep", f"{name}.yaml"] for name in SWEEPS),
 ]
 

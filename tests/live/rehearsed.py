@@ -16,7 +16,7 @@ from rllib_scale.config import EnvConfig, scenario
 from rllib_scale.live.guard import Guard, play_guarded, rehearse_all
 from rllib_scale.live.guarded_routing import GuardedRouting
 from rllib_scale.live.holding import HoldingRouter
-from rllib_scale.live.routing import Demand, Replica, RouterSettings
+from rllib_scale.live.requests import Demand, Replica, RouterSettings
 from rllib_scale.policies.make import make_policy
 from rllib_scale.workloads.generators import generate
 
