@@ -22,6 +22,7 @@ LABELS = {
     "sojourn_p95_s": "on it, 95 % (s)",
     "slo_share": "within objective",
     "moved_share": "moved",
+    "failed_attempts": "failed attempts",
     "utilisation": "utilisation",
     "ttft_mean_s": "time to first token (s)",
     "ttft_p95_s": "time to first token, 95 % (s)",

@@ -85,6 +85,20 @@ def table(rows: pd.DataFrame, base: str) -> tuple[list[dict[str, Any]], dict[str
     return found, columns | {"95th percentile of JCT (s)": TAIL, "% ": shown(TAIL)}
 
 
+def too_few(workflows: int, episodes: int) -> str | None:
+    """Why a trial cannot tell which scheduler is better, as far as that is known before it.
+
+    Args:
+        workflows: recorded ones that the episodes are drawn from.
+        episodes: of each scheduler.
+    """
+    if workflows < LEAST_WORKFLOWS:
+        return f"Too few workflows to tell: the episodes draw from {workflows}; at least {LEAST_WORKFLOWS} are needed."
+    if episodes < MIN_SEEDS:
+        return f"Too few episodes to tell: {episodes} played; at least {MIN_SEEDS} are needed."
+    return None
+
+
 def advice(rows: pd.DataFrame, policy: str, base: str, workflows: int) -> str:
     """One sentence: what to use, and why.
 
@@ -98,11 +112,9 @@ def advice(rows: pd.DataFrame, policy: str, base: str, workflows: int) -> str:
         base: the method that is kept, if none is better.
         workflows: recorded ones that the episodes are drawn from.
     """
-    episodes, compared = rows["episode"].nunique(), against(rows, base)
-    if workflows < LEAST_WORKFLOWS:
-        return f"Too few workflows to tell: the episodes draw from {workflows}; at least {LEAST_WORKFLOWS} are needed."
-    if episodes < MIN_SEEDS:
-        return f"Too few episodes to tell: {episodes} played; at least {MIN_SEEDS} are needed."
+    missing, compared = too_few(workflows, rows["episode"].nunique()), against(rows, base)
+    if missing is not None:
+        return missing
     left, response = rows.groupby("method")["unfinished"].sum(), {m: found[RESPONSE] for m, found in compared.items()}
     p = dict(zip(response, holm(np.array([found.p for found in response.values()])), strict=True))
     better = [

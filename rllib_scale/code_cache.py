@@ -148,16 +148,19 @@ class Cache(caching.FunctionCache):
             say_once(f"Compiled code cannot be kept, and is compiled by each process: {error}")
 
 
-def cache_of(function: FunctionType) -> Cache:
-    """The cache of a function: where numba finds a folder for it, else in a temporary one."""
+def cache_of(function: FunctionType) -> Any:
+    """The cache of a function: where numba finds a folder for it, else in a temporary one, where there is one."""
+    with suppress(RuntimeError):  # numba found no folder that can be written
+        return Cache(function)
     try:
-        return Cache(function)
-    except RuntimeError:  # numba found no folder that can be written
         folder = _temporary_folder()
-        say_once(f"Compiled code is kept in {folder}: no other folder can be written (NUMBA_CACHE_DIR names one)")
-        # The processes that this one starts use it, too.
-        os.environ["NUMBA_CACHE_DIR"] = numba.config.CACHE_DIR = str(folder)
-        return Cache(function)
+    except OSError as error:
+        say_once(f"Compiled code cannot be kept, and is compiled by each process: {error}")
+        return caching.NullCache()
+    say_once(f"Compiled code is kept in {folder}: no other folder can be written (NUMBA_CACHE_DIR names one)")
+    # The processes that this one starts use it, too.
+    os.environ["NUMBA_CACHE_DIR"] = numba.config.CACHE_DIR = str(folder)
+    return Cache(function)
 
 
 def _temporary_folder() -> Path:

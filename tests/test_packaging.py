@@ -125,7 +125,7 @@ def test_what_is_built_works_away_from_the_clone(form: str, clone: Path, tmp_pat
     loop = f"for name in {modules}: importlib.import_module(name)"
     loaded = python("-c", f"import importlib, rllib_scale\n{loop}\nprint(rllib_scale.__file__)")
     assert loaded.strip() == str(target / "rllib_scale" / "__init__.py")
-    assert "compiled: policies" in python("-m", "rllib_scale", "doctor", "--compile")
+    assert "compiled: rules" in python("-m", "rllib_scale", "doctor", "--compile")
     played = "import sys, rllib_scale.__main__ as program; sys.__stderr__ = sys.stdout; program.run()"
     plain = ["evaluate", "zoo:context-price", "zoo:scale", "--scales", "4", "--episodes", "1"]
     assert "Compiling" not in python("-c", played, *plain), "doctor --compile compiles it ahead"

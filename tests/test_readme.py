@@ -8,6 +8,7 @@ import shlex
 import subprocess
 import sys
 import tomllib
+from collections.abc import Container
 from pathlib import Path
 
 import pytest
@@ -146,25 +147,29 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+def runs_of(language: str, text: str, long: Container[str] = LONG) -> list[list[str]]:
+    """What a block of a page runs, but for commands of these names and what needs results of others."""
+    if language == "python":
+        return [[sys.executable, "-c", text]]
+    runs = [[sys.executable, *line.split()[1:]] for line in text.splitlines() if line.startswith("python examples")]
+    for command in commands(text):
+        name, *arguments = words(command)
+        if name == "sweep":
+            name, arguments = "validate", arguments[:1]
+        placeholder = re.search(r"\b[A-Z]{4,}\b", " ".join(arguments))
+        elsewhere = any(re.match(r"(/shared/)?results/(?!quickstart)", each) for each in arguments)
+        if name not in long and not placeholder and not elsewhere:
+            runs.append([str(Path(sys.executable).parent / "rllib-scale"), name, *arguments])
+    return [] if language else runs
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("page", RUNNABLE)
 def test_page_works_from_top_to_bottom(page: str, workplace: Path) -> None:
-    program = str(Path(sys.executable).parent / "rllib-scale")
     for language, text in blocks(page):
         if language == "yaml":
             (workplace / f"{yaml.safe_load(text).get('name', 'part')}.yaml").write_text(text)
-        runs = [[sys.executable, "-c", text]] if language == "python" else []
-        for command in commands(text) if not language else []:
-            name, *arguments = words(command)
-            if name == "sweep":
-                name, arguments = "validate", arguments[:1]
-            placeholder = re.search(r"\b[A-Z]{4,}\b", " ".join(arguments))
-            elsewhere = any(re.match(r"(/shared/)?results/(?!quickstart)", each) for each in arguments)
-            if name not in LONG and not placeholder and not elsewhere:
-                runs.append([program, name, *arguments])
-        if not language:
-            lines = text.splitlines()
-            runs = [[sys.executable, *line.split()[1:]] for line in lines if line.startswith("python examples")] + runs
+        runs = runs_of(language, text)
         for run in runs:
             done = subprocess.run(run, capture_output=True, text=True, check=False)
             assert done.returncode == 0, (run, done.stderr)

@@ -7,8 +7,6 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from rllib_scale.results.columns import LIVE
-
 from ..figures.chart import varies
 from ..labels import LOWER_IS_BETTER, NOUNS
 from ..load import Results
@@ -62,8 +60,6 @@ def best_lines(table: pd.DataFrame, servers: int, metric: str, base: pd.DataFram
         metric: the primary endpoint; the mean response of all tasks stands for it where all have the same.
         base: of `tables.relative.against_base` at this scale.
     """
-    if live := live_lines(table, servers):
-        return live
     metric = metric if varies(table, metric) else "response_censored_s"
     rows = table.dropna(subset=[metric]).sort_values(metric, ascending=metric in LOWER_IS_BETTER, kind="stable")
     if len(rows) < 2:
@@ -85,19 +81,6 @@ def best_lines(table: pd.DataFrame, servers: int, metric: str, base: pd.DataFram
         said += f". The best trained method is {best['variant']}, {format_value(float(best[metric]))}{unit}"
     note = observability_note(table)
     return [f"{said}.", *([note] if note else [])]
-
-
-def live_lines(table: pd.DataFrame, servers: int) -> list[str]:
-    """Live runs beside their simulations, which are no rivals; `table` is of `tables.table3`."""
-    means, lines = table.set_index("variant")["response_censored_s"].astype(float), []
-    for name in (str(name) for name in means.index if str(name).endswith(LIVE)):
-        said = f"On {servers} servers {name.removesuffix(LIVE)} had live a {NOUNS['response_censored_s']}"
-        said += f" of {means[name]:.2f} s"
-        if (simulated := means.get(name.removesuffix(LIVE), math.nan)) > 0:
-            more = 100 * (means[name] / simulated - 1)
-            said += f", {abs(more):.1f} % {'above' if more > 0 else 'below'} its simulation ({simulated:.2f} s)"
-        lines.append(f"{said}.")
-    return lines
 
 
 def family_lines(table: pd.DataFrame, scenario: str, base: str) -> list[str]:

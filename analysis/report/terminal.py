@@ -10,8 +10,9 @@ from ..load import Results
 from ..rows import observability_note
 from ..tables import render
 from ..tables.methods import BOUND, HEADLINE
+from .live import sections
 from .overview import five_lines, missing
-from .sections import NamedFigure, NamedTable, Section, sections
+from .sections import NamedFigure, NamedTable, Section
 
 TABLE3_SHOWN = (
     *("variant", *HEADLINE, "completed", "response_mean_s", "paper_completed", "paper_response_mean_s"),
@@ -47,6 +48,7 @@ def print_report(results: Results, console: Console, content: list[Section] | No
     kind = section.main_kind(results.sweep)
     if any(named.name.startswith(f"{kind}-") for named in section.tables):
         main = section.table(kind)
+        how = how if kind in SHOWN else main.how
         note = observability_note(main.shown) if "observability" in main.shown else None
         shown = SHOWN.get(kind) or tuple(map(str, main.shown.columns))
         _print_table(console, main.shown, main.title, shown if note is None else (*shown, "observability"))

@@ -16,10 +16,11 @@ from ..figures.chart import Chart
 from ..load import load
 from ..tables import render
 from . import summary
+from .live import sections
 from .overview import five_lines, missing, next_steps
 from .page import page
 from .replays import DrawGantt
-from .sections import NamedFigure, sections
+from .sections import NamedFigure
 from .terminal import print_report
 
 PAGE, MARKER = "report.html", "written-by-rllib-scale.txt"

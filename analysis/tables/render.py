@@ -52,6 +52,8 @@ TEXT_COLUMNS = (
     "decision",
     "worst_in",
     "drift",
+    "measure",
+    "servers",
 )
 
 

@@ -93,11 +93,12 @@ def schema(output: Path | None) -> None:
 
 @click.command()
 @address_option
-@click.option("--compile", "compiles", is_flag=True, help="Compile ahead what sweeps need, and check nothing.")
+@click.option("--compile", "compiles", is_flag=True, help="Compile everything ahead, and check nothing.")
 @json_option
 def doctor(address: str | None, compiles: bool) -> None:
     """Check the installation: versions, extras, cores, memory, compiled code, Ray."""
-    from rllib_scale.cli.doctor import checks, compile_all
+    from rllib_scale.cli.compile_ahead import compile_all
+    from rllib_scale.cli.doctor import checks
 
     if compiles:
         for line in compile_all():

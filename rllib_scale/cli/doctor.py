@@ -1,24 +1,19 @@
-"""The checks of `rllib-scale doctor`, and compilation ahead."""
+"""The checks of `rllib-scale doctor`."""
 
 from __future__ import annotations
 
 import os
 import platform
 import re
-import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from contextlib import ExitStack
 from importlib import metadata
-from multiprocessing import get_context
 
 from packaging.specifiers import SpecifierSet
 
 from rllib_scale.clusters.session import ray_session
-from rllib_scale.config import EnvConfig, TrialConfig, scenario
+from rllib_scale.config import EnvConfig
 from rllib_scale.errors import UserError, extra
 
 
@@ -75,60 +70,3 @@ def _simulate() -> tuple[str, bool]:
     env = EnvConfig()
     rows = evaluate(make_scheduler("fastest-idle", env.observation), env, seed=0, episodes=1)
     return f"compiled code runs, {rows[0]['completed']} tasks completed in one episode", rows[0]["completed"] > 0
-
-
-LANES = (("simulator", "policies"), ("networks", "replicas", "bounds"))
-"""What is compiled, by the process that does it: policies reuse what the simulator's part has typed and lowered."""
-
-
-def compile_all() -> Iterator[str]:
-    """Compile what sweeps of the presets need, in two processes; yields lines of progress.
-
-    What an earlier process compiled is loaded.
-    """
-    start, quiet = time.monotonic(), (signal.SIGINT, signal.SIG_DFL)
-    with ExitStack() as stack:
-        running: dict[Future[float], str] = {}
-        for lane in LANES:
-            pool = stack.enter_context(ProcessPoolExecutor(1, get_context("spawn"), signal.signal, quiet))
-            running |= {pool.submit(compile_part, name): name for name in lane}
-        while running:
-            done, _ = wait(running, timeout=10, return_when=FIRST_COMPLETED)
-            for future in done:
-                yield f"compiled: {running.pop(future)}, {future.result():.0f} s"
-            if not done:
-                yield f"still to compile: {', '.join(running.values())} ({time.monotonic() - start:.0f} s)"
-
-
-def compile_part(name: str) -> float:
-    """Run the compiled functions of a part once; returns how long it took [s]."""
-    from rllib_scale.evaluation.play import play
-    from rllib_scale.policies.make import make_policy
-    from rllib_scale.simulator.event_engine import compile_ahead
-    from rllib_scale.workloads.model import Workload
-
-    start, env = time.monotonic(), scenario("steady-0.7").at_scale(4)
-    if name == "simulator":
-        play(make_policy("fastest-idle", env), env, 0, [0]).metrics()
-    elif name == "networks":
-        from rllib_scale.networks.build import build_network
-        from rllib_scale.networks.compiled.fused import pass_through
-
-        pass_through(build_network(TrialConfig.of()))
-    elif name == "bounds":
-        from rllib_scale.bounds.lower_bounds import lower_bounds
-
-        lower_bounds(env, Workload.load("sample:agents"))
-    elif name == "replicas":
-        from rllib_scale.simulator.services import make_engine
-
-        env = scenario("agents-replicas")
-        engine = make_engine(env)
-        engine.reset([0], [0])
-        engine.step([0])
-        play(make_policy("lmetric", env), env, 0, [0])
-    else:
-        for policy in ("dual-price", "zoo:context-price", "adaptive-price", "fastest-idle"):
-            play(make_policy(policy, env), env, 0, [0], workload=Workload.load("sample:agents"))
-        compile_ahead(env)
-    return time.monotonic() - start

@@ -41,7 +41,7 @@ def tryout(
     the workflows of the test half come when they did, which is about half of the load.
     """
     import pandas as pd
-    from rllib_scale_analysis.verdict import advice, table
+    from rllib_scale_analysis.verdict import advice, table, too_few
 
     from rllib_scale.evaluation.tryout import BASE, hashed_seed, play_beside
 
@@ -57,6 +57,8 @@ def tryout(
     )
     if load >= 1:
         say("This is more than the servers can do: waits grow as long as workflows arrive")
+    if (missing := too_few(drawn, episodes)) is not None:
+        say(missing)
     rows = pd.DataFrame(play_beside(players, env, hashed_seed(seed), episodes, say))
     rows = rows.assign(scenario=problem.scenario, test_servers=env.cluster.num_servers, eval_seed=hashed_seed(seed))
     shown, columns = table(rows, BASE)
@@ -75,7 +77,7 @@ def _drawing(problem: Problem, recorded: Workload, servers: int | None) -> tuple
     What the options say of rate and clock holds; else the load is the recorded one, and every episode is played to its
     end.
     """
-    from rllib_scale.evaluation.tryout import load_of, with_time_to_end
+    from rllib_scale.evaluation.tryout import check_work, load_of, with_time_to_end
     from rllib_scale.presets import workload_file
     from rllib_scale.workloads.traces import part_of_trace
 
@@ -89,6 +91,7 @@ def _drawing(problem: Problem, recorded: Workload, servers: int | None) -> tuple
     trace = env.for_evaluation().workload.trace
     assert trace is not None, "it was set"
     drawn_from = part_of_trace(env, trace)
+    check_work(drawn_from)
     if trace.arrivals == "recorded":
         load = load_of(env, drawn_from)
     elif {"offered_load", "arrival_rate_per_server"} & written:

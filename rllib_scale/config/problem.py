@@ -309,8 +309,17 @@ class EnvConfig(Model):
         return self.arrival_rate_of(self.workload.mean_workflow_gflop)
 
     def arrival_rate_of(self, mean_workflow_gflop: float) -> float:
-        """Workflows per second for the whole cluster at a mean compute demand."""
+        """Workflows per second for the whole cluster at a mean compute demand.
+
+        Raises:
+            UserError: the workflows have no work, and the rate is given as a load.
+        """
         if self.workload.offered_load is not None:
+            if mean_workflow_gflop <= 0:
+                raise UserError(
+                    f"workload.offered_load {self.workload.offered_load:g}: the workflows have no work and are no "
+                    "load at any rate; set workload.arrival_rate_per_server, and workload.offered_load=null"
+                )
             return self.workload.offered_load * self.cluster.total_gflops / mean_workflow_gflop
         return self.workload.arrival_rate_per_server * self.cluster.num_servers
 

@@ -20,7 +20,9 @@ from rllib_scale.evaluation.play import play
 from rllib_scale.observation.policy import Policy
 from rllib_scale.plugins import unpinned
 from rllib_scale.policies.make import make_policy
+from rllib_scale.results import runs
 from rllib_scale.results.columns import FEATURE_KEY
+from rllib_scale.results.runs import Run, Side
 from rllib_scale.results.status import published_policy, read_plan
 from rllib_scale.results.storage import Location
 from rllib_scale.results.tables import read_manifest
@@ -78,8 +80,21 @@ class Replay:
         self.trust = trust
 
     def __call__(self, rows: Sequence[Row], titles: Sequence[str]) -> Figure:
-        """Gantt charts of the episodes of some rows, one above the other; raises as `episode` does."""
-        return draw_gantts([self.episode(row).chart(title) for row, title in zip(rows, titles, strict=True)])
+        """Gantt charts of the episodes of some rows, one above the other; raises as `episode` does.
+
+        A live run and its simulation are drawn as they were recorded.
+        """
+        return draw_gantts([self._chart(row, title) for row, title in zip(rows, titles, strict=True)])
+
+    def _chart(self, row: Row, title: str) -> Chart:
+        for run, side in self._recorded:
+            if all(row[name] == value for name, value in side.key.items()):
+                return Chart(side.schedule.to_records(index=False), run.cluster, side.end_s, title)
+        return self.episode(row).chart(title)
+
+    @cached_property
+    def _recorded(self) -> list[tuple[Run, Side]]:
+        return [(run, side) for home in self.homes for run in runs.read(home) for side in run.sides]
 
     def episode(self, row: Row, playing: Callable[[Policy], Policy] = lambda policy: policy) -> Episode:
         """Play the episode of a row again.

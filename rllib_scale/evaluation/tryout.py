@@ -32,12 +32,23 @@ def load_of(env: EnvConfig, recorded: Workload) -> float:
     """Work of a recorded workload over the capacity of the cluster while it arrives.
 
     Raises:
-        UserError: it arrives all at once.
+        UserError: it arrives all at once, or has no work.
     """
+    check_work(recorded)
     load = recorded_load(recorded, env.cluster.total_gflops)
     if load is None:
         raise UserError("--workload: arrives all at once; give its load by --set workload.offered_load=LOAD")
     return load
+
+
+def check_work(workload: Workload) -> None:
+    """Refuse workflows without any work, which are no load.
+
+    Raises:
+        UserError: `compute_gflop` is 0 in all of them.
+    """
+    if workload.mean_gflop <= 0:
+        raise UserError(f"--workload: compute_gflop is 0 in all tasks of {workload.num_workflows:,} workflows: no work")
 
 
 def with_time_to_end(env: EnvConfig, drawn_from: Workload, load: float) -> EnvConfig:

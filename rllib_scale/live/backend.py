@@ -23,7 +23,7 @@ from rllib_scale.live.flows import Flow, ended_alone
 from rllib_scale.live.servers import Call, Servers, alive
 from rllib_scale.live.stats import Exporter, LiveStats, stats_of
 from rllib_scale.live.worker import Report
-from rllib_scale.simulator.event_engine import EventEngine, compile_ahead
+from rllib_scale.simulator.event_engine import EventEngine
 from rllib_scale.simulator.outside_state import Attempt, check_information
 
 RESTARTS = 5
@@ -94,7 +94,6 @@ class RayBackend:
         name: str = "cluster",
     ) -> None:
         check_live(env)
-        compile_ahead(env)
         os.environ.setdefault("RAY_IGNORE_UNHANDLED_ERRORS", "1")  # of outputs nobody asks for; reports tell of them
         self.engine, self.work = EventEngine(env, self._call, keeps_ended=not accepts), work
         self.flows: dict[int, Flow] = {}  # that are to arrive or under way

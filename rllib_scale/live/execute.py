@@ -12,7 +12,7 @@ import numpy as np
 from rllib_scale.config import EnvConfig
 from rllib_scale.live.backend import Ended, RayBackend, check_live
 from rllib_scale.live.flows import Flow
-from rllib_scale.live.guard import Guard, play_guarded
+from rllib_scale.live.guard import Guard, play_guarded, rehearse_all
 from rllib_scale.live.surrogates import Surrogates
 from rllib_scale.observation.policy import Policy
 from rllib_scale.workloads.model import Workload
@@ -29,6 +29,7 @@ class LiveRun:
         workload: what was played.
         schedule: every attempt, dtype `rllib_scale.simulator.record.SCHEDULE`.
         end_s: clock at the end [s].
+        time_scale: seconds that one second of the workload took.
         metrics: as `Engine.metrics`; the return is NaN.
         overheads_s: of each task of this process, from the event that began its round until its end was known, less
             the time for which it slept [s of the wall clock].
@@ -40,6 +41,7 @@ class LiveRun:
     workload: Workload
     schedule: np.ndarray
     end_s: float
+    time_scale: float
     metrics: dict[str, float | int]
     overheads_s: np.ndarray
     failed: dict[int, BaseException]
@@ -98,6 +100,7 @@ def execute(
         UserError: see `check`.
     """
     problem = check(player, env, workload, surrogates)
+    guard = rehearse_all(player, env, guard)
     player.reset([(seed, 0)])
     said = time.monotonic()
 
@@ -122,6 +125,7 @@ def execute(
         workload=workload,
         schedule=backend.engine.schedule(),
         end_s=backend.now,
+        time_scale=surrogates.time_scale,
         metrics=backend.engine.metrics() | {"episode_return": math.nan},
         overheads_s=np.array(backend.overheads_s),
         failed=backend.failed,

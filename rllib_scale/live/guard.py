@@ -31,6 +31,7 @@ from rllib_scale.observation.policy import Policy
 from rllib_scale.policies.make import make_policy
 from rllib_scale.simulator.event_engine import EventEngine
 from rllib_scale.simulator.outside_state import Attempt
+from rllib_scale.simulator.rehearsal import rehearse
 
 if TYPE_CHECKING:  # a router has no Ray
     from rllib_scale.live.backend import RayBackend
@@ -60,6 +61,22 @@ class Guard(NamedTuple):
             raise UserError(f"guard {found.name}: plans ahead, and cannot take over what is under way; choose another")
         found.problem(env)
         return found
+
+
+def rehearse_all(policy: Policy, env: EnvConfig, guard: Guard | None) -> Guard | None:
+    """Rehearse all who may decide before the clock of a cluster starts; returns the guard with its rule made.
+
+    Args:
+        policy: has to be `reset` afterwards.
+        env: the problem, before the policy has changed it.
+        guard: of the policy.
+    """
+    rehearse(policy, policy.problem(env))
+    if guard is None:
+        return None
+    rule = guard.rule(env)
+    rehearse(rule, rule.problem(env))
+    return guard._replace(scheduler=rule)
 
 
 def play_guarded(

@@ -28,7 +28,7 @@ from rllib_scale.errors import UserError, offered
 from rllib_scale.live.backend import Ended, RayBackend
 from rllib_scale.live.flows import Flow
 from rllib_scale.live.functions import check_task, like, name_of
-from rllib_scale.live.guard import Guard, play_guarded
+from rllib_scale.live.guard import Guard, play_guarded, rehearse_all
 from rllib_scale.live.servers import Call, for_servers, nodes_as_servers
 from rllib_scale.live.stats import LiveStats
 from rllib_scale.live.worker import Packed
@@ -161,6 +161,7 @@ class Cluster:
             if self._by_nodes:
                 self._env, nodes = nodes_as_servers(self._env)
             self._problem = self._policy.problem(self._env)
+            self._guard = rehearse_all(self._policy, self._env, self._guard)
             self._policy.reset([(0, 0)])
             self.backend = RayBackend(
                 self._problem, self._call, retries=self._retries, nodes=nodes, listener=self._told, accepts=True

@@ -27,8 +27,9 @@ from rllib_scale.live.stats import LiveStats, stats_of
 from rllib_scale.loading import named_scenario, resolve
 from rllib_scale.observation.policy import Policy
 from rllib_scale.policies.make import make_policy
-from rllib_scale.simulator.event_engine import EventEngine, compile_ahead
+from rllib_scale.simulator.event_engine import EventEngine
 from rllib_scale.simulator.outside_state import Attempt
+from rllib_scale.simulator.rehearsal import rehearse
 from rllib_scale.workloads.fitting import fits
 from rllib_scale.workloads.model import TASK_DEMAND
 
@@ -94,7 +95,7 @@ class Routing:
     def __init__(self, settings: RouterSettings) -> None:
         self.settings = settings
         self._policy, self._base = policy_of(settings)
-        compile_ahead(self._policy.problem(self._base))
+        rehearse(self._policy, self._policy.problem(self._base))
         self._known: dict[Hashable, _Known] = {}
         self._keys: dict[int, Hashable] = {}  # by number
         self._numbers = count()

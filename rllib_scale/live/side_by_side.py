@@ -18,8 +18,10 @@ from rllib_scale.live.execute import LiveRun
 from rllib_scale.loading import resolve
 from rllib_scale.observation.policy import Policy
 from rllib_scale.policies.description import scheduler_row
-from rllib_scale.results import dataset, tables
+from rllib_scale.results import dataset, runs, tables
 from rllib_scale.results.columns import LIVE, OBSERVABILITY
+from rllib_scale.results.runs import Run, Side
+from rllib_scale.results.storage import Location
 from rllib_scale.simulator.engine import Engine
 from rllib_scale.simulator.event_engine import EventEngine
 from rllib_scale.simulator.virtual_time import VirtualTime
@@ -53,7 +55,7 @@ def _content_of(workload: Workload) -> str:
 
 
 def add_rows(folder: Path, policy: Policy, scenario: str, seed: int, live: LiveRun, engine: Engine) -> None:
-    """Add a live run, and the same in the simulator, to the episodes of a results folder.
+    """Add a live run, and the same in the simulator, to the episodes and the runs of a results folder.
 
     Args:
         folder: made by `open_results`.
@@ -67,7 +69,7 @@ def add_rows(folder: Path, policy: Policy, scenario: str, seed: int, live: LiveR
     problem, protocol = content_id(world_of(env) | given), content_id(protocol_of(env))
     simulated = scheduler_row(resolve(parse_scheduler(policy.name)))
     lived = {"scheduler": content_id([simulated["scheduler"], LIVE]), "name": simulated["name"] + LIVE}
-    rows = []
+    rows, sides = [], []
     for scheduler, metrics, schedule, end_s in (
         (lived["scheduler"], live.metrics, live.schedule, live.end_s),
         (simulated["scheduler"], engine.metrics(), engine.schedule(), float(engine.clock[0])),
@@ -79,6 +81,7 @@ def add_rows(folder: Path, policy: Policy, scenario: str, seed: int, live: LiveR
         }
         of_workflows = workflow_metrics(ended, live.workload, schedule, end_s)
         rows.append(identity | metrics | of_workflows | lower_bounds(ended, live.workload))
+        sides.append(Side.of(identity, schedule, end_s))
     dataset.append(
         folder,
         schedulers=[simulated, simulated | lived],
@@ -86,3 +89,14 @@ def add_rows(folder: Path, policy: Policy, scenario: str, seed: int, live: LiveR
         protocols=[{"protocol": protocol, **described(protocol_of(env, defaults=True))}],
         episodes=rows,
     )
+    run = Run(
+        scheduler=policy.name,
+        scenario=scenario,
+        cluster=env.cluster,
+        time_scale=live.time_scale,
+        overheads_s=live.overheads_s.tolist(),
+        failed={number: str(error) or type(error).__name__ for number, error in live.failed.items()},
+        live=sides[0],
+        simulated=sides[1],
+    )
+    runs.write(Location(str(folder)), run)

@@ -58,7 +58,9 @@ class AdaptiveTerms:
     def __init__(self, weights: np.ndarray, moves_take_time: bool = True, scarce: float = 0.0) -> None:
         count = len(weights)
         self._moves_take_time = moves_take_time
-        self.weights = np.ascontiguousarray(weights)
+        self.weights = np.array(
+            weights, dtype=np.float64, order="C"
+        )  # a copy: a view of one row would be read-only, another type
         self.inputs, self.theta = np.zeros((count, len(INPUTS))), np.zeros((count, len(THETA)))
         self.estimates: Estimates = no_estimates(count)
         self._memory = np.zeros(count, dtype=MEMORY)

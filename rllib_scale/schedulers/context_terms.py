@@ -59,7 +59,9 @@ class ContextTerms:
     """
 
     def __init__(self, weights: Floats, speeds: Floats, sizes: tuple[float, float] = ANY_SIZE) -> None:
-        self.weights = np.ascontiguousarray(weights)
+        self.weights = np.array(
+            weights, dtype=np.float64, order="C"
+        )  # a copy: a view of one row would be read-only, another type
         self.context, self.theta = np.zeros((len(weights), weights.shape[2] - 1)), np.zeros(weights.shape[:2])
         self._speeds, self._sizes = speeds, np.array(sizes, dtype=np.float64)
         self._memory = np.zeros(len(weights), dtype=MEMORY)

@@ -20,7 +20,6 @@ from rllib_scale.simulator.arrays import build_problem
 from rllib_scale.simulator.buffers import allocate
 from rllib_scale.simulator.changes import FAIL, JOIN
 from rllib_scale.simulator.outside_state import Attempt, OutsideState
-from rllib_scale.workloads.model import TASK_DEMAND
 
 _begin, _order_anew, _resume = Direct(outside.begin_outside), Direct(outside.order_anew), Direct(outside.resume)
 _advance_to, _arrive, _ended, _failed = map(
@@ -318,26 +317,3 @@ class EventEngine(OutsideState):
         _order_anew(self._table)
         self._writer = None
         self.view()  # what has arrived is known to whoever takes over
-
-
-def compile_ahead(config: EnvConfig) -> None:
-    """Tell a throw-away engine all that may happen, once: tasks of a cluster would wait for what is compiled then."""
-    started: list[Attempt] = []
-    engine, asks = EventEngine(config, started.append), iter([True])
-    engine.arrive(0, 0.0, np.array([(1.0, 0.0, 0.0, 0.0, 1, 0)] * 2, dtype=TASK_DEMAND), np.array([(0, 1)]))
-    engine.begin(True, lambda: next(asks, False))
-    engine.step([0])
-    engine.view()
-    engine.advance(1.0)
-    engine.failed(started[-1])
-    engine.answer(0, 0, 0, 0)
-    engine.ended(started[-1])
-    engine.lost(0, 0)
-    if (resumed := engine.resume(0, 0, 0, 0.0)) is not None:
-        engine.failed(resumed)
-    engine.start_any()
-    engine.change_problem(config)
-    engine.stopped(*engine.give_up(0))
-    engine.leave(0)
-    engine.join(0)
-    engine.metrics()

@@ -9,6 +9,7 @@ import numpy as np
 from scipy.stats import ks_2samp, norm, rankdata
 
 from rllib_scale.config import SplitConfig
+from rllib_scale.config.yaml_files import build_model
 from rllib_scale.errors import UserError
 from rllib_scale.workloads.fitted import CALL, CHAIN, QUANTITIES, FittedTable, draw_workflows
 from rllib_scale.workloads.formats.accumulator import TASK_FIELDS
@@ -49,30 +50,31 @@ def fit(workload: Workload) -> FittedTable:
     else by its first successor; its other successors begin branches. Other shapes are lost.
 
     Raises:
-        UserError: the trace has too few workflows.
+        UserError: the trace has too few workflows, or many tasks without work.
     """
     if workload.num_workflows < MIN_WORKFLOWS:
         raise UserError(
             f"{workload.num_workflows} workflows are too few to fit to; valid: at least {MIN_WORKFLOWS} in each half "
             "of the sessions"
         )
-    seen = _observe(workload)
+    seen, idle = _observe(workload), int((workload.compute_gflop == 0).sum())
     share, call, chain = _dependence(seen)
     above = float(np.quantile(seen.compactions, 0.25)) if len(seen.compactions) else 0.0
     exposed = int((seen.before >= above).sum())
-    table = FittedTable(
-        workflows=workload.num_workflows,
-        calls=workload.num_tasks,
-        mean_workflow_gflop=1.0,
-        probabilities=PROBABILITIES,
-        quantiles={name: _quantiles(name, seen.values[name]) for name in QUANTITIES},
-        chain_correlation=_rows(chain),
-        call_correlation=_rows(call),
-        persistent_share=tuple(round(float(x), 4) for x in share),
-        shrink_probability=round(float((seen.compactions >= above).sum()) / max(1, exposed), 6),
-        shrink_above_gb=round(above, 4),
-        fork_probability=round(seen.forks / max(1, seen.followed), 6),
-    )
+    content = {
+        "workflows": workload.num_workflows,
+        "calls": workload.num_tasks,
+        "mean_workflow_gflop": 1.0,
+        "probabilities": PROBABILITIES,
+        "quantiles": {name: _quantiles(name, seen.values[name]) for name in QUANTITIES},
+        "chain_correlation": _rows(chain),
+        "call_correlation": _rows(call),
+        "persistent_share": tuple(round(float(x), 4) for x in share),
+        "shrink_probability": round(float((seen.compactions >= above).sum()) / max(1, exposed), 6),
+        "shrink_above_gb": round(above, 4),
+        "fork_probability": round(seen.forks / max(1, seen.followed), 6),
+    }
+    table = build_model(FittedTable, content, f"{workload.num_tasks:,} tasks, {idle:,} of them without work")
     return table.model_copy(update={"mean_workflow_gflop": round(sample(table, SAMPLE).mean_gflop, 4)})
 
 

@@ -18,7 +18,6 @@ from rllib_scale_analysis.tables.relative import against_base
 
 from artificial_results import episode_row, typed_episodes, write_folder
 from parsed_html import Parsed
-from rllib_scale.results.columns import LIVE
 
 NOTE = "The methods do not all observe the same: heft: clairvoyant; the others: waiting tasks."
 
@@ -63,17 +62,3 @@ def test_page_and_terminal_say_it(tmp_path: Path) -> None:
     under = console.file.getvalue().partition("Table 3")[2]
     assert "observes" in under.partition(NOTE)[0]
     assert NOTE in under
-
-
-def test_a_live_run_and_its_simulation_are_compared_not_ranked() -> None:
-    rows = [
-        episode_row(name, None, 16, 0, scenario="steady-0.7", response_censored_s=value)
-        for name, value in (("reserve", 10.0), (f"reserve{LIVE}", 12.0), (f"heft{LIVE}", 9.0))
-    ]
-    episodes = typed_episodes(rows)
-    lines = best_lines(table3(episodes, 16), 16, "response_censored_s", against_base(episodes))
-    said = "had live a mean response of all tasks that arrived of"
-    assert sorted(lines) == [
-        f"On 16 servers heft {said} 9.00 s.",
-        f"On 16 servers reserve {said} 12.00 s, 20.0 % above its simulation (10.00 s).",
-    ]

@@ -219,8 +219,8 @@ def test_files_that_are_wrong_as_a_whole(tmp_path: Path, output: Path) -> None:
     first = (json.dumps(copilot_sample()) + "\n").encode()
     zipped = gzip.compress(first * 50)
     for file, content, part in (
-        ("empty.jsonl", b"", "empty.jsonl: empty"),
-        ("empty.json", b" ", "empty.json: empty"),
+        ("empty.jsonl", b"", "empty.jsonl: is empty"),
+        ("empty.json", b" ", "empty.json: is empty"),
         ("torn.jsonl.gz", zipped[: len(zipped) // 2], "not a whole gzip file"),
         ("broken.jsonl.gz", zipped[:30] + bytes(8) + zipped[38:], "not a whole gzip file"),
         ("latin.jsonl", b'{"id": "\xe9"}\n', "line 1: not UTF-8"),

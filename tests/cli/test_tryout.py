@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 from click.testing import CliRunner
 from rllib_scale_analysis.verdict import RESPONSE, TAIL, advice
 
+from refused import refused
 from rllib_scale.cli import main
 from rllib_scale.config import scenario
 from rllib_scale.workloads.generators import generate
@@ -133,7 +135,24 @@ def test_a_short_workload_and_one_rule_that_cannot_play(tmp_path: Path) -> None:
     done = CliRunner().invoke(main, ["tryout", "fastest-idle", *options])
     assert done.exit_code == 0, done.output
     assert "short.json: 24 workflows; episodes draw from 10 of them" in done.output
-    assert "Too few workflows to tell: the episodes draw from 10; at least 30 are needed." in done.output
+    few = "Too few workflows to tell: the episodes draw from 10; at least 30 are needed."
+    assert done.output.index(few) < done.output.index("has played"), "before it runs"
+    assert done.output.count(few) == 2
+
+
+def test_workflows_without_work_are_refused(tmp_path: Path) -> None:
+    sample = Workload.load("sample:agents")
+    idle = replace(sample, compute_gflop=np.zeros(sample.num_tasks))
+    idle.save(tmp_path / "idle.json")
+    given = "--workload", tmp_path / "idle.json", "--servers", 8
+    said = refused("fit-workload", tmp_path / "idle.json", "--output", tmp_path / "t.json")
+    assert f"{sample.num_tasks} tasks, {sample.num_tasks} of them without work: first_compute_gflop" in said
+    assert "compute_gflop is 0 in all tasks of" in refused("tryout", "reserve", *given)
+    load = "--set", "workload.offered_load=0.7"
+    assert "compute_gflop is 0 in all tasks of" in refused("tryout", "reserve", *given, *load)
+    trace = f"workload.trace.file={tmp_path / 'idle.json'}"
+    options = "--scenario", "steady-0.7", "--scales", 8, "--episodes", 1, "--set", trace
+    assert "workload.offered_load 0.7: the workflows have no work" in refused("evaluate", "reserve", *options)
 
 
 def test_the_sample_of_the_documented_command_gives_a_verdict() -> None:

@@ -8,8 +8,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from click.testing import CliRunner
 
 from refused import refused
+from rllib_scale.cli import main
 from rllib_scale.config.replicas import GPUS, MODELS, PRESETS, Replica
 from rllib_scale.errors import UserError
 from rllib_scale.evaluation.fit_replica import Log, Replay, fit_replica, read_log
@@ -71,7 +73,12 @@ def test_each_format_gives_the_same_requests(tmp_path: Path, name: str, text: st
         ("a.csv", "prompt_tokens,output_tokens\n30,3\n", "a.csv line 2: needs start_s and latency_s"),
         ("a.csv", "prompt_tokens,output_tokens,start_s,latency_s\n30,x,0,1\n", "a.csv line 2: output_tokens"),
         ("a.csv", "prompt_tokens,output_tokens,queued_s,first_token_s,last_token_s\n3,3,2,1,1\n", "must be above 0"),
-        ("a.csv", "", "a.csv: empty"),
+        (
+            "a.csv",
+            "prompt_tokens,output_tokens,queued_s,first_token_s,last_token_s\n3,3,2,1,3\n",
+            "time to first token -1",
+        ),
+        ("a.csv", "", "a.csv: is empty"),
         ("c.jsonl", json.dumps(SERVED), "c.jsonl line 1: last_token_ts"),
         ("c.jsonl", "{", "c.jsonl line 1: not valid JSON"),
         ("d.json", "{}", "neither `benchmarks` (guidellm) nor `input_lens` (vLLM)"),
@@ -84,6 +91,25 @@ def test_each_format_gives_the_same_requests(tmp_path: Path, name: str, text: st
 def test_a_malformed_log_is_refused_in_one_line(tmp_path: Path, name: str, text: str, said: str) -> None:
     (tmp_path / name).write_text(text, encoding="utf-8")
     assert said in refused("fit-replica", tmp_path / name)
+
+
+def test_what_is_left_out_is_counted(tmp_path: Path) -> None:
+    """Of 6 requests of vLLM two failed; of 6 of guidellm one failed, one was not finished and one stands twice."""
+    bench = {key: values * 6 for key, values in BENCH.items()} | {"errors": ["", "refused", "", "", "", ""]}
+    bench["output_lens"] = [3, 3, 0, 3, 3, 3]
+    guided = [GUIDED | {"request_id": name} for name in "abca"]
+    parts = {"successful": guided, "incomplete": [{}], "errored": [{}]}
+    for name, content, left_out in (
+        ("vllm.json", bench, {"failed": 2}),
+        ("guided.json", {"benchmarks": [{"requests": parts}]}, {"incomplete": 1, "errored": 1, "read before": 1}),
+    ):
+        (tmp_path / name).write_text(json.dumps(content), encoding="utf-8")
+        log = read_log([tmp_path / name])
+        assert (len(log.rows), +log.left_out) == (6 - sum(left_out.values()), left_out)
+    result = CliRunner().invoke(main, ["fit-replica", str(tmp_path / "vllm.json"), "--unsaturated"])
+    assert "4 of 6 requests; left out: 2 failed\n3 requests the same as an earlier one, kept\n" in result.stdout
+    (tmp_path / "copy.json").write_bytes((tmp_path / "vllm.json").read_bytes())
+    assert len(read_log([tmp_path / "vllm.json", tmp_path / "copy.json"]).rows) == 4
 
 
 def test_presets_are_all_pairs_that_name_their_sources() -> None:

@@ -22,12 +22,14 @@ from refused import refused
 from rllib_scale.cli import main
 from rllib_scale.config import EnvConfig, EpisodeConfig, TierConfig
 from rllib_scale.errors import UserError
+from rllib_scale.evaluation.replay import Replay
 from rllib_scale.live.backend import Ended, RayBackend
 from rllib_scale.live.execute import LiveRun, execute
 from rllib_scale.live.flows import Flow
 from rllib_scale.live.servers import Call
 from rllib_scale.live.side_by_side import add_rows, open_results, simulated
 from rllib_scale.live.surrogates import Surrogates
+from rllib_scale.results import runs
 from rllib_scale.results.dataset import read
 from rllib_scale.results.storage import Location
 from rllib_scale.schedulers.rules import make_scheduler
@@ -200,7 +202,7 @@ def test_the_commands_of_the_page_run(tmp_path: Path, monkeypatch: pytest.Monkey
     assert (tmp_path / "results" / "live-work" / "report" / "report.html").exists()
 
 
-def test_a_report_reads_a_live_run_and_its_simulation_as_one_problem(tmp_path: Path) -> None:
+def test_a_report_draws_live_runs_beside_their_simulations(tmp_path: Path) -> None:
     env, given = problem(), work((1.0, [task(8), task(4), task(4), task(4)], DIAMOND))
     open_results(tmp_path / "runs", given, "diamond")
     for name in ("fastest-idle", "reserve"):
@@ -211,7 +213,16 @@ def test_a_report_reads_a_live_run_and_its_simulation_as_one_problem(tmp_path: P
     assert rows["problem"].nunique() == 1, "they can be compared"
     done = CliRunner().invoke(main, ["report", str(tmp_path / "runs")])
     assert done.exit_code == 0, done.output
-    assert "reserve (live)" in (tmp_path / "runs" / "report" / "report.html").read_text(encoding="utf-8")
+    page = (tmp_path / "runs" / "report" / "report.html").read_text(encoding="utf-8")
+    for name in ("fastest-idle", "reserve"):
+        assert f"{name} on 2 servers, diamond" in page
+    assert page.count("What ran, above its simulation</figcaption>") == 2
+    assert "Not drawn" not in page
+    drawn = Replay(tmp_path / "runs")([row for _, row in rows.tail(2).iterrows()], ["live", "simulated"])
+    assert [axes.get_title(loc="left") or axes.get_title() for axes in drawn.axes] == ["live", "simulated"]
+    (run,) = [run for run in runs.read(Location(str(tmp_path / "runs"))) if run.scheduler == "reserve"]
+    assert run.live.schedule["start_s"].tolist() == live.schedule["start_s"].tolist()
+    assert run.overheads_s == live.overheads_s.tolist()
 
 
 def test_a_horizon_cuts_what_runs() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import signal
 import subprocess
@@ -19,6 +20,8 @@ from rllib_scale.evaluation.units import evaluate_unit
 from rllib_scale.loading import load_sweep
 from rllib_scale.policies.policy import load_policy, policy_files
 from rllib_scale.results.columns import EPISODE_KEY, FEATURE_KEY
+from rllib_scale.results.status import read_curve, trainings
+from rllib_scale.results.storage import Location
 from rllib_scale.results.tables import read_manifest
 from rllib_scale.sweeps.checkpoints import newest_checkpoints
 from rllib_scale.sweeps.evaluations import Evaluations
@@ -57,6 +60,16 @@ methods: [scale]
 seeds: [5]
 algorithm: {{epochs: {EPOCHS}, {SHORT}}}
 evaluation: {{scales: [16], episodes: 2, heuristics: [], features: false}}
+"""
+BROKEN = """
+calls = 0
+
+def broken(step):
+    global calls
+    calls += 1
+    if calls > 100:
+        raise RuntimeError("the sensor is broken")
+    return step.reward
 """
 
 
@@ -211,27 +224,37 @@ def saved_epoch(results: Path, name: str) -> int:
 def test_a_killed_sweep_resumes_and_says_in_one_line_what_failed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After kill -9 the weights are those of a sweep that was never stopped; a training that fails is reported."""
+    """After kill -9 the weights are those of a sweep that was never stopped; a training that fails is reported.
+
+    It fails in its fourth epoch each time that it begins again: Tune's one log holds the epochs of all attempts.
+    """
     (tmp_path / "home").mkdir()
     monkeypatch.setenv("HOME", str(tmp_path / "home"))  # which remembers that its checkpoints may be unpickled
     file, results = tmp_path / "long.yaml", tmp_path / "results"
     file.write_text(LONG + "checkpoints: {every_epochs: 5}\n")
-    (tmp_path / "my_rewards.py").write_text("def undefined(step):\n    return step.reward * float('nan')\n")
+    (tmp_path / "my_rewards.py").write_text(BROKEN)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(plugins, "_shipped", {})
-    settings = ["grid={algorithm.reward: [null, 'my_rewards:undefined']}"]
+    settings = ["grid={algorithm.reward: [null, 'my_rewards:broken']}"]
     good, _ = (trial.config.name for trial in make_plan(load_sweep(file, settings), "test").trials)
     killed = start(tmp_path / "home", "sweep", file, "--results", results, settings=settings)
     await_that(lambda: saved_epoch(results, good) > 0, killed)
     kill(killed)
     assert 0 < saved_epoch(results, good) < EPOCHS
 
-    ended = run("sweep", file, "--results", results, settings=settings)
-    assert ended.exit_code == 1, ended.output
-    (line,) = ended.stderr.splitlines()
+    ended = start(tmp_path / "home", "sweep", file, "--results", results, settings=settings)
+    said, errors = ended.communicate(timeout=600)
+    assert ended.returncode == 1, (said, errors)
+    (line,) = errors.splitlines()
     assert line.startswith("Failed: scale-s5-")
     assert good not in line
+    assert "the sensor is broken" in line
+    (failed,) = [training for training in trainings(Location(str(results)), time.time()) if training.state == "failed"]
+    logged = [json.loads(line)["epoch"] for line in failed.logs[-1].read().splitlines()]
+    assert len(logged) > len(set(logged)), "each attempt begins at the same epoch"
+    assert [row["epoch"] for row in read_curve(failed.logs[-1:])] == sorted(set(logged))
+    assert (results / "report" / "report.html").exists()
     succeed("sweep", file, "--results", tmp_path / "undisturbed")
     assert weights(results) == weights(tmp_path / "undisturbed")
     assert list(weights(results)) == [good]

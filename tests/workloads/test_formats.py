@@ -65,7 +65,7 @@ def test_lines_without_a_record_are_said_too(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr("rllib_scale.workloads.formats.base.EVERY_S", 0.0)
     found, said = find_format("copilot"), list[str]()
     (tmp_path / "blank.jsonl").write_text("\n" * 3)
-    with pytest.raises(UserError, match=r"blank\.jsonl: empty"):
+    with pytest.raises(UserError, match=r"blank\.jsonl: is empty"):
         found.read([tmp_path], found.mapping(), Progress(say=said.append))
     assert said == [f"{tmp_path / 'blank.jsonl'} line {number}: no record yet" for number in (1, 2, 3)]
 
@@ -84,3 +84,37 @@ def test_csv_has_labels_places_and_a_deadline(tmp_path: Path) -> None:
         bad = write_csv(tmp_path / "bad.csv", [rows[0] | {column: value}])
         with pytest.raises(UserError, match=f"bad.csv line 2: {column}"):
             found.read([bad], found.mapping(), Progress())
+
+
+def test_an_empty_cell_is_a_missing_value_and_sessions_are_in_all_workflows_or_in_none(tmp_path: Path) -> None:
+    found, rows = find_format("csv"), csv_sample()[0]
+    optional = {"delay_s": " ", "places": "", "labels": "", "deadline_s": "", "session": ""}
+    empty = found.read([write_csv(tmp_path / "a.csv", [row | optional for row in rows])], found.mapping(), Progress())
+    assert empty.equals(found.read([write_csv(tmp_path / "b.csv", rows)], found.mapping(), Progress()))
+    rows[-1]["session"] = "3"
+    with pytest.raises(UserError, match="session must be given in every workflow or in none"):
+        found.read(
+            [write_csv(tmp_path / "c.csv", [{"session": ""} | row for row in rows])], found.mapping(), Progress()
+        )
+
+
+def test_rows_of_a_workflow_that_stand_apart_are_no_reason_to_read_a_part_of_it(tmp_path: Path) -> None:
+    found, rows = find_format("csv"), csv_sample()[0]
+    source = write_csv(tmp_path / "tasks.csv", [*rows, rows[0] | {"task": "more"}])
+    with pytest.raises(UserError, match="line 7: workflow 'b' has rows further up"):
+        found.read([source], found.mapping(), Progress(skip_bad=True))
+
+
+@pytest.mark.parametrize(
+    ("changes", "refusal"),
+    [
+        ({"event_time_unix_ms": 1_777_312_800}, "event_time_unix_ms 1777312800: must be in milliseconds"),
+        ({"event_time_unix_ms": 1_777_312_700_000}, "request_received_ms 1777312800000: after event_time_unix_ms"),
+    ],
+)
+def test_clocks_of_dynamo_that_cannot_be_are_refused(changes: dict[str, Any], refusal: str, tmp_path: Path) -> None:
+    event = dynamo_sample()[0] | changes
+    event["request"]["request_received_ms"] = 1_777_312_800_000
+    found = find_format("dynamo")
+    with pytest.raises(UserError, match=refusal):
+        found.read([write_lines(tmp_path / "s.jsonl", event)], found.mapping(), Progress())

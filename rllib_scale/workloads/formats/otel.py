@@ -25,7 +25,8 @@ from rllib_scale.workloads.formats.sessions import Sessions, session_format
 from rllib_scale.workloads.formats.sources import read_json, read_part
 
 CALLS = ("chat", "text_completion", "generate_content")
-STATUSES = {0: None, 1: "ok", 2: "error"}
+STATUSES = {"0": "unset", "1": "ok", "2": "error"}
+"""Codes of OTLP; other sources have names."""
 LEVELS = ("resourceSpans", "resource_spans", "scopeSpans", "scope_spans", "spans")
 """Keys of lists, from above."""
 TRACES = ("traceId", "trace_id", "context", "context.trace_id")
@@ -73,7 +74,7 @@ def _by_key(value: Any) -> dict[str, Any]:
 def _status(value: Any) -> Any:
     if isinstance(value, dict):
         value = value.get("status_code", value.get("code"))
-    return STATUSES.get(value, value) if isinstance(value, int) else value
+    return STATUSES.get(str(value), value)
 
 
 class _Span(Record):

@@ -65,7 +65,7 @@ def read_json(sources: Sequence[Path], model: type[R], add: Callable[[R, str], N
                 else:
                     _count_unread(record, "", progress)
         if not found:
-            progress.bad(UserError(f"{path}: empty; needed: JSON records"))
+            progress.bad(UserError(f"{path}: is empty; needed: JSON records"))
 
 
 def read_part(model: type[R], value: Any, where: str, progress: Progress) -> R | None:
@@ -143,7 +143,7 @@ def read_csv(path: Path, model: type[BaseModel], progress: Progress) -> Iterator
     except csv.Error as error:
         raise UserError(f"{path} line {reader.line_num}: not valid CSV: {error}") from None
     if not header:
-        raise UserError(f"{path}: empty; needed: a header with {', '.join(model.model_fields)}")
+        raise UserError(f"{path}: is empty; needed: a header with {', '.join(model.model_fields)}")
 
 
 def _check_header(header: list[str], model: type[BaseModel], where: str) -> None:
