@@ -52,6 +52,7 @@ _WORDS = {
     "srr.lambda_kl": "λ2={:g}",
     "env.cluster.servers": "trained at N={}",
     "algorithm.epochs": "{} epochs",
+    "trained on": "trained on {}",
 }
 """Settings that a name has in other words than 'path=value'."""
 _ANY_EPOCHS = ("seed", "algorithm.epochs", "stop.epochs", "stop.env_steps")

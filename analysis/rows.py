@@ -79,8 +79,10 @@ def asked_alike(variant: str, others: Iterable[str], asked: Mapping[str, str]) -
 
 
 def ways(rows: pd.DataFrame) -> dict[str, str]:
-    """Variant -> how it was asked in rows of one setting, in words."""
-    return dict(rows.drop_duplicates("variant")[["variant", "asked"]].astype(str).itertuples(index=False, name=None))
+    """Variant -> how it was asked in rows of one setting, in words that are not those of all."""
+    asked = rows.drop_duplicates("variant").set_index("variant")["asked"].astype(str).str.split("; ")
+    common = set[str]().union(*asked).intersection(*asked)
+    return {str(name): "; ".join(part for part in parts if part not in common) for name, parts in asked.items()}
 
 
 def asked_note(rows: pd.DataFrame) -> str | None:

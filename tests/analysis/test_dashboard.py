@@ -174,7 +174,7 @@ def test_no_filter_changes_a_verdict(tmp_path: Path) -> None:
     found = load(write_folder(tmp_path, rows, []))
     seen = []
 
-    def page(folder: str, name: str, filters: dict[str, Any]) -> None:
+    def page(folder, filters):  # type: ignore[no-untyped-def]  # Streamlit runs its source alone
         from rllib_scale_analysis.dashboard import views
         from rllib_scale_analysis.dashboard.selection import Filters
         from rllib_scale_analysis.load import load
@@ -184,13 +184,13 @@ def test_no_filter_changes_a_verdict(tmp_path: Path) -> None:
 
     apps = pytest.importorskip("streamlit.testing.v1")
     for filters in ({}, {"lambdas": ((0.01, 0.1), (0.0, 0.0))}, {"seeds": (42, 43, 44, 45)}):
-        shown = apps.AppTest.from_function(page, args=(str(tmp_path), "", filters)).run(timeout=60)
+        shown = apps.AppTest.from_function(page, args=(str(tmp_path), filters)).run(timeout=60)
         assert not shown.exception
         shown.selectbox(key="first").set_value("scale (λ2=0.1)").run(timeout=60)
         shown.selectbox(key="second").set_value("crossattn").run(timeout=60)
         seen.append([block.proto.body for block in shown.get("html")])
     assert seen[0] == seen[1] == seen[2]
-    assert "p 0." in str(seen[0])
+    assert re.search(r"p 0\.\d", str(seen[0]))
     assert len(found.episodes["variant"].unique()) == 1 + len(weights)
 
 

@@ -57,7 +57,7 @@ def test_a_training_on_a_named_problem_is_named_by_it() -> None:
     trained = {f"env.{path}": value for path, value in world.items()}
     rows = [changed(episode_row("scale", 1, 16, 0), trained), episode_row("scale", 1, 16, 1)]
     rows += [row | {"scenario": "steady-0.7", "mask": "feasible"} for row in rows]
-    assert set(typed_episodes(rows)["variant"]) == {"scale (trained on=steady-0.7)", "scale (trained on=paper)"}
+    assert set(typed_episodes(rows)["variant"]) == {"scale (trained on steady-0.7)", "scale (trained on paper)"}
 
 
 def test_worlds_that_differ_are_settings_that_differ_also_under_one_name() -> None:
