@@ -13,6 +13,7 @@ of DIR/rows in a bucket; `benchmarks.driver` says how the driver of ten times th
 
 from __future__ import annotations
 
+import itertools
 import json
 import resource
 import subprocess
@@ -28,20 +29,24 @@ import click
 import numpy as np
 import pandas as pd
 from rich.console import Console
+from rllib_scale_analysis import load
 
 from benchmarks.__main__ import describe, machine, table
 from benchmarks.driver import bucket, measure_memory, measure_start
 from benchmarks.measure import Measure
-from rllib_scale.config.plan import Plan, Trial
+from rllib_scale.config.plan import Plan, Trial, training_row
 from rllib_scale.files import write_atomic, write_json
 from rllib_scale.loading import load_sweep
 from rllib_scale.results import dataset
 from rllib_scale.results import tables as results
+from rllib_scale.results.columns import EPISODE_COLUMNS, METRIC_COLUMNS, TRAINING_COLUMNS, UTILISATION_PREFIX
 from rllib_scale.results.status import POLICY_FILES
 from rllib_scale.results.storage import Location
 from rllib_scale.sweeps.planning import make_plan
 
 ROOT = Path(__file__).parents[1]
+REPRODUCTION = [ROOT / "analysis" / "studies" / "reproduction" / part for part in ("table4", "table3")]
+"""Committed rows of SCALE, CrossAttn and PPO."""
 TIMES = ("response_mean_s", "response_censored_s", "jct_mean_s", "jct_p95_s", "sojourn_mean_s")
 """What a copy has its own values of: those of its source times a factor near 1."""
 AIMS = {
@@ -64,30 +69,26 @@ SETTINGS_OF_ROWS = 4
 def make_rows(folder: Path, rows: int) -> None:
     """A results folder of about so many rows in 16 scenarios: few variants, many episodes."""
     source = ROOT / "analysis" / "studies" / "transfer"
-    episodes = dataset.read(Location(str(source)), "episodes")
+    episodes = load(source).episodes
     learned = int((episodes["kind"] == "learned").sum())
     copies = max(1, round(rows / (SETTINGS_OF_ROWS * learned + len(episodes) - learned)))
     changes = [f"grid.algorithm.learning_rate={_rates(SETTINGS_OF_ROWS)}", f"evaluation.episodes={30 * copies}"]
-    _make(folder, ROOT / "tune_configs" / "transfer.yaml", changes, episodes, copies)
+    _make(folder, ROOT / "tune_configs" / "transfer.yaml", changes, [source], episodes, copies)
 
 
 def make_variants(folder: Path, variants: int) -> None:
     """A results folder of so many trained variants: one training each, with its curve of 1000 epochs."""
     methods = ("scale", "crossattn", "ppo")
-    episodes = _reproduction("episodes")
+    found = load(*REPRODUCTION)
+    episodes = found.episodes
     paper = (episodes["scenario"] == "paper") & (episodes["mask"] == "none") & (episodes["test_servers"] <= 48)
     known = (episodes["kind"] == "heuristic") | episodes["method"].isin(methods)
     rates = _rates(variants // len(methods))
     changes = ["seeds=[42]", "methods=[scale,crossattn,ppo]", f"grid={{algorithm.learning_rate: {rates}}}"]
     changes += ["evaluation.scales=[16,32,48]", "evaluation.masks=[none]"]
-    _make(folder, ROOT / "tune_configs" / "table4.yaml", changes, episodes[paper & known], 1, _reproduction("training"))
-
-
-def _reproduction(table: str) -> pd.DataFrame:
-    """Rows of the two parts of the committed reproduction with SCALE, CrossAttn and PPO."""
-    source = ROOT / "analysis" / "studies" / "reproduction"
-    found = [dataset.read(Location(str(source / part)), table) for part in ("table4", "table3")]
-    return dataset.newest(pd.concat(found, ignore_index=True), table)
+    _make(
+        folder, ROOT / "tune_configs" / "table4.yaml", changes, REPRODUCTION, episodes[paper & known], 1, found.training
+    )
 
 
 def _rates(count: int) -> list[float]:
@@ -98,6 +99,7 @@ def _make(
     folder: Path,
     sweep_file: Path,
     changes: list[str],
+    homes: Sequence[Path],
     episodes: pd.DataFrame,
     copies: int,
     training: pd.DataFrame | None = None,
@@ -109,18 +111,24 @@ def _make(
         sources[key] = rows
     tables, epochs, trained = [_more_episodes(episodes[episodes["kind"] == "heuristic"], copies)], [], []
     for number, trial in enumerate(plan.trials):
-        identity = trial.identity
-        rows = sources[tuple(identity[name] for name in ("method", "train_seed", *lambdas))]
+        weights = [getattr(trial.config.srr, name, 0.0) for name in lambdas]
+        rows = sources[(trial.config.method, trial.config.seed, *weights)]
         factor = 1 + 0.1 * np.random.default_rng(number).random()
         times = {name: factor * rows[name] for name in TIMES}
-        tables.append(_more_episodes(rows.assign(**identity, **times, unit=rows["unit"] + trial.name), copies))
+        tables.append(
+            _more_episodes(rows.assign(scheduler=trial.scheduler, **times, unit=rows["unit"] + trial.name), copies)
+        )
         trained.append(_trained(folder, trial))
         if training is not None:
-            curve = training[(training["method"] == identity["method"]) & (training["train_seed"] == 42)]
-            known = {name: value for name, value in identity.items() if name in curve and name != "env_steps"}
-            epochs.append(curve.assign(**known, response_mean_s=factor * curve["response_mean_s"]))
+            curve = training[(training["method"] == trial.config.method) & (training["train_seed"] == 42)]
+            slower = {"scheduler": trial.scheduler, "response_mean_s": factor * curve["response_mean_s"]}
+            epochs.append(curve[[*TRAINING_COLUMNS]].assign(**slower))
+    for home, dimension in itertools.product(homes, ("schedulers", "problems", "protocols")):
+        dataset.append(folder, **{dimension: dataset.read(Location(str(home)), dimension)})
+    kept = [name for name in episodes if name in EPISODE_COLUMNS or name.startswith(UTILISATION_PREFIX)]
+    dataset.append(folder, schedulers=[training_row(trial.scheduler, trial.config) for trial in plan.trials])
     joined = pd.concat(epochs, ignore_index=True) if epochs else []
-    dataset.append(folder, episodes=pd.concat(tables, ignore_index=True), training=joined, trainings=trained)
+    dataset.append(folder, episodes=pd.concat(tables, ignore_index=True)[kept], training=joined, trainings=trained)
 
 
 def _opened(folder: Path, sweep_file: Path, changes: Sequence[str] = ()) -> Plan:
@@ -136,9 +144,7 @@ def _trained(folder: Path, trial: Trial) -> dict[str, Any]:
     """The row of a finished training, whose policy has no weights."""
     for file in POLICY_FILES:
         write_json(folder / "policies" / trial.name / file, {})
-    known = {name: trial.identity[name] for name in ("trial_id", "method", "train_seed")}
-    config = trial.config.model_dump_json(exclude_defaults=True)
-    return known | {"name": trial.name, "epochs": trial.config.stop_epochs, "stopped": False, "config": config}
+    return {"name": trial.name, "scheduler": trial.scheduler, "epochs": trial.config.stop_epochs, "stopped": False}
 
 
 def _more_episodes(rows: pd.DataFrame, copies: int) -> pd.DataFrame:
@@ -176,14 +182,18 @@ def make_trials(folder: Path, trials: int) -> None:
     """A finished sweep of so many trials and four evaluations of each, and the sweep file of ten times as many."""
     for name, count in (("sweep", trials), ("ten_times", 10 * trials)):
         write_sweep(folder / f"{name}.yaml", count)
-    episodes = _reproduction("episodes")
+    episodes = load(*REPRODUCTION).episodes
     rows = episodes[(episodes["method"] == "scale") & (episodes["scenario"] == "paper")].head(30)
+    rows = rows[[name for name in rows if name in METRIC_COLUMNS]]
     for name in ("ten_times", "sweep"):
         home = folder / ("results" if name == "sweep" else name)
         plan = _opened(home, folder / f"{name}.yaml")
         trained = [_trained(home, trial) for trial in plan.trials]
-        curves = [trial.identity | {"epoch": 1 + k} for trial in plan.trials for k in range(trial.config.stop_epochs)]
-        dataset.append(home, training=curves, trainings=trained)
+        epochs = [(trial, 1 + k) for trial in plan.trials for k in range(trial.config.stop_epochs)]
+        curves = [{"scheduler": trial.scheduler, "epoch": epoch} for trial, epoch in epochs]
+        dataset.append(home, **plan.dimensions)
+        described = [training_row(trial.scheduler, trial.config) for trial in plan.trials]
+        dataset.append(home, schedulers=described, training=curves, trainings=trained)
     found = [
         rows.assign(**unit.columns, unit=unit.key, episode=range(len(rows)), observability="clairvoyant")
         for unit in plan.units
@@ -257,7 +267,7 @@ def _view(name: str, folder: Path) -> Work:
     from rllib_scale_analysis.dashboard.selection import Filters
     from rllib_scale_analysis.load import Reader
 
-    found = Reader(folder).read()
+    found = Reader(Location(str(folder))).read()
     # Policies are copies without weights: the episode is one of a rule.
     methods = ("fastest-idle",) if name == "episode" else ()
     filters = Filters(selection.options(found.episodes, found.training).settings[0], methods)
