@@ -46,6 +46,6 @@ API: dict[str, tuple[str, tuple[str, ...]]] = {
 ON_OTHER_PAGES = (
     *("rllib_scale.config.schedulers", "rllib_scale.config.replicas", "rllib_scale.loading"),
     *("rllib_scale.policies.make", "rllib_scale.observation.replicas", "rllib_scale.simulator.replicas.scripts"),
-    "rllib_scale_analysis.load",
+    *("rllib_scale.results.columns", "rllib_scale_analysis.load"),
 )
 """Public too: docs/library.md, docs/replicas.md and the pages of their packages use what is in them."""
