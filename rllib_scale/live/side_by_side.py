@@ -96,6 +96,7 @@ def add_rows(folder: Path, policy: Policy, scenario: str, seed: int, live: LiveR
         time_scale=live.time_scale,
         overheads_s=live.overheads_s.tolist(),
         failed={number: str(error) or type(error).__name__ for number, error in live.failed.items()},
+        guard=live.guard,
         live=sides[0],
         simulated=sides[1],
     )

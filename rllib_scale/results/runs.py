@@ -60,6 +60,7 @@ class Run(BaseModel):
         time_scale: seconds that one second of the workload took.
         overheads_s: of each task, what it took beyond its sleep [s of the wall clock].
         failed: number of a workflow that was given up -> why.
+        guard: what the guard did, or how much it has seen, in a line; empty without one.
         live, simulated: both sides.
     """
 
@@ -71,6 +72,7 @@ class Run(BaseModel):
     time_scale: float
     overheads_s: list[float]
     failed: dict[int, str]
+    guard: str
     live: Side
     simulated: Side
 

@@ -59,6 +59,7 @@ def add_run(folder: Path, name: str, live_s: float = 6.0, times: int = 1, **valu
         "time_scale": 0.1,
         "overheads_s": [0.01, 0.02, 0.04],
         "failed": {1: "its task raised"},
+        "guard": "guard fastest-idle: could not act",
         "live": Side.of(keys[0], live, 8.0),
         "simulated": Side.of(keys[1], simulated, 6.0),
     }
@@ -92,6 +93,7 @@ def test_the_page_compares_a_run_with_its_simulation_and_ranks_nothing(tmp_path:
         "Ray added 20.0 ms to a task in the median, 39.6 ms to one in a hundred and 40.0 ms at most; a second of the "
         "workload took 100 ms.",
         "From ready to start took 1.33 s on average, 0.33 s in the simulation.",
+        "Guard fastest-idle: could not act.",
         "Workflow 1 was given up: its task raised",
     ):
         assert said in words

@@ -26,6 +26,7 @@ from rllib_scale.evaluation.replay import Replay
 from rllib_scale.live.backend import Ended, RayBackend
 from rllib_scale.live.execute import LiveRun, execute
 from rllib_scale.live.flows import Flow
+from rllib_scale.live.guard import Guard
 from rllib_scale.live.servers import Call
 from rllib_scale.live.side_by_side import add_rows, open_results, simulated
 from rllib_scale.live.surrogates import Surrogates
@@ -207,7 +208,7 @@ def test_a_report_draws_live_runs_beside_their_simulations(tmp_path: Path) -> No
     open_results(tmp_path / "runs", given, "diamond")
     for name in ("fastest-idle", "reserve"):
         player = make_scheduler(name, env.observation, env.episode.mask)
-        live = execute(player, env, given, FAST)
+        live = execute(player, env, given, FAST, guard=Guard("fastest-idle"))
         add_rows(tmp_path / "runs", player, "diamond", 0, live, simulated(player, env, given))
     rows = read(Location(str(tmp_path / "runs")), "episodes")
     assert rows["problem"].nunique() == 1, "they can be compared"
@@ -217,6 +218,7 @@ def test_a_report_draws_live_runs_beside_their_simulations(tmp_path: Path) -> No
     for name in ("fastest-idle", "reserve"):
         assert f"{name} on 2 servers, diamond" in page
     assert page.count("What ran, above its simulation</figcaption>") == 2
+    assert page.count("Guard fastest-idle: could not act") == 2
     assert "Not drawn" not in page
     drawn = Replay(tmp_path / "runs")([row for _, row in rows.tail(2).iterrows()], ["live", "simulated"])
     assert [axes.get_title(loc="left") or axes.get_title() for axes in drawn.axes] == ["live", "simulated"]
