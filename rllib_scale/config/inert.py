@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from rllib_scale.config.algorithms import DQN, SAC
+from rllib_scale.config.algorithms import OffPolicy
 from rllib_scale.config.trial import TrialConfig
 from rllib_scale.errors import counted
 
@@ -36,7 +36,7 @@ def _ramp(trial: TrialConfig) -> str | None:
 def _warmup(trial: TrialConfig) -> str | None:
     """DQN and SAC make one update for every `steps_per_update` steps after the warm-up."""
     settings, steps = trial.algorithm, trial.stop_epochs * (trial.env_steps_per_epoch or 0)
-    if not isinstance(settings, DQN | SAC) or steps - settings.warmup_steps >= settings.steps_per_update:
+    if not isinstance(settings, OffPolicy) or steps - settings.warmup_steps >= settings.steps_per_update:
         return None
     return (
         f"nothing is learned, as updates begin after algorithm.warmup_steps {settings.warmup_steps:,}, and the "

@@ -214,11 +214,6 @@ class SweepConfig(Model):
         return self
 
     @model_validator(mode="after")
-    def _problem_is_sound(self) -> SweepConfig:
-        self.problem_at(())
-        return self
-
-    @model_validator(mode="after")
     def _methods_are_known(self) -> SweepConfig:
         for name, own in self.entries:
             if preset_of(name).srr is None and own.get("srr"):

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from ray.tune.registry import register_env
 
 from rllib_scale import plugins
-from rllib_scale.config import DQN, PPO, SAC, EnvConfig, ProblemsConfig, TrialConfig
+from rllib_scale.config import EnvConfig, ProblemsConfig, TrialConfig
+from rllib_scale.config.algorithms import Rewarded
 from rllib_scale.config.network import CrossAttentionConfig
 from rllib_scale.envs.scheduling import SchedulingEnv
 from rllib_scale.envs.spaces import NO_LIMIT, observation_space
@@ -413,7 +414,7 @@ def make_env(context: Mapping[str, Any]) -> gymnasium.Env[Any, Any] | VectorEnv[
     if trial.copies is not None:
         return FleetCopiesVectorEnv(context.get("num_envs", 1), trial.env, trial.seed, problems)
     if "num_envs" in context:
-        rewards = (settings.reward_unit, settings.reward) if isinstance(settings, PPO | DQN | SAC) else ()
+        rewards = (settings.reward_unit, settings.reward) if isinstance(settings, Rewarded) else ()
         return TrainingVectorEnv(context["num_envs"], trial.env, trial.seed, problems, *rewards)
     return TrainingEnv(trial.env if problems is None else largest(problems, trial.env))
 

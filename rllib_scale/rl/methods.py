@@ -15,7 +15,8 @@ from ray.rllib.callbacks.callbacks import RLlibCallback
 from ray.rllib.core import DEFAULT_MODULE_ID
 from ray.rllib.core.rl_module.rl_module import RLModule, RLModuleSpec
 
-from rllib_scale.config import DQN, PPO, SAC, TrialConfig
+from rllib_scale.config import DQN, SAC, TrialConfig
+from rllib_scale.config.algorithms import Rewarded
 from rllib_scale.results.columns import TRAINING_COLUMNS
 from rllib_scale.rl.algorithm import SchedulingPPO
 from rllib_scale.rl.copies import CopiesLearner, CopiesModule, CopiesRunner
@@ -59,7 +60,7 @@ def build_algorithm_config(trial: TrialConfig) -> AlgorithmConfig:
     }
     copies = trial.copies
     # An expert samples where a training imitates one.
-    sampled = trial.algorithm if isinstance(trial.algorithm, PPO | DQN | SAC) else ppo_of(trial)
+    sampled = trial.algorithm if isinstance(trial.algorithm, Rewarded) else ppo_of(trial)
     plain = {"trial": trial.model_dump(mode="json")}
     return (
         algorithms[trial.algorithm.name](trial)

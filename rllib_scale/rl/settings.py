@@ -8,7 +8,8 @@ from typing import Any
 from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
 from ray.rllib.callbacks.callbacks import RLlibCallback
 
-from rllib_scale.config import DQN, PPO, SAC, Imitation, TrialConfig
+from rllib_scale.config import PPO, Imitation, TrialConfig
+from rllib_scale.config.algorithms import OffPolicy
 from rllib_scale.errors import UserError
 
 FOLLOWED_BY_RLLIBS_LEARNER = (
@@ -132,9 +133,9 @@ def ppo_of(trial: TrialConfig) -> PPO:
     return PPO(name="ppo", **shared)
 
 
-def off_policy_of(trial: TrialConfig) -> DQN | SAC:
+def off_policy_of(trial: TrialConfig) -> OffPolicy:
     """The settings of a DQN or SAC training."""
-    assert isinstance(trial.algorithm, DQN | SAC)
+    assert isinstance(trial.algorithm, OffPolicy)
     return trial.algorithm
 
 

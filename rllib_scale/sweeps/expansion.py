@@ -156,8 +156,9 @@ class Expansion:
 
     def _refuse_unused(self) -> None:
         """Refuse settings of trainings that there are none of, and of SRR where no method has it."""
-        given = [("", path) for path in settings_in(self._sections)]
-        given += [(f"{where}.", path) for where, path, _ in self.sweep.varied]
+        every = [("", path, (value,)) for path, value in settings_in(self._sections).items()]
+        every += [(f"{where}.", path, values) for where, path, values in self.sweep.varied]
+        given = [(place, path) for place, path, values in every if any(value not in (None, {}) for value in values)]
         names = ", ".join(dict.fromkeys(name for name, _ in self.sweep.entries))
         for place, path in given:
             section = path.split(".")[0]

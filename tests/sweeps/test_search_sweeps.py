@@ -45,7 +45,7 @@ def run(folder: Path, *settings: str) -> str:
 
 def test_asha_stops_the_worse_for_good_and_the_best_is_named(tmp_path: Path) -> None:
     """One after the other: the second, whose steps are far too large, is compared with the first at its first rung."""
-    settings = ["grid.training.learning_rate=[1.0e-3, 1.0]", "resources.max_concurrent=1"]
+    settings = ["grid.algorithm.learning_rate=[1.0e-3, 1.0]", "resources.max_concurrent=1"]
     asha = ["search.scheduler=asha", f"search.asha.grace_steps={2 * STEPS}", "search.asha.reduction_factor=2"]
     said = run(tmp_path, *settings, *asha)
     results = tmp_path / "results"
