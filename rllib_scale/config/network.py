@@ -14,7 +14,6 @@ from rllib_scale.config.schedulers import Scarce
 class EncoderConfig(Model):
     """Settings of every network over an observation [SCALE, sec. 4.2 and 5]."""
 
-    section: ClassVar = "network"
     asked: ClassVar = "scores"
     """What it answers with: scores of the servers for one task, or the next start."""
     any_scale: ClassVar = True
@@ -106,7 +105,6 @@ class CustomEncoderConfig(EncoderConfig):
 class DecimaConfig(Model):
     """Sizes of the graph network of `decima`; the defaults are those of its authors."""
 
-    section: ClassVar = "decima"
     asked: ClassVar = "starts"
     any_scale: ClassVar = True
 
@@ -119,7 +117,6 @@ class DecimaConfig(Model):
 class DeepRMConfig(Model):
     """The image of `deeprm` and its layer; defaults are those of its authors, except the length of a step."""
 
-    section: ClassVar = "deeprm"
     asked: ClassVar = "starts"
     any_scale: ClassVar = False
 
