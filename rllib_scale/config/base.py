@@ -146,8 +146,8 @@ def _is_left_empty(model: type[BaseModel], field: str) -> bool:
     known = model.model_fields.get(field)
     if known is None or _may_be_null(model, field):
         return False
-    kinds = [get_origin(kind) or kind for kind in (*_choices(known.annotation), *get_args(known.annotation))]
-    return any(isinstance(kind, type) and issubclass(kind, Model | dict) for kind in kinds)
+    kinds = [get_origin(kind) or kind for kind in types_in(known.annotation)]
+    return any(inspect.isclass(kind) and issubclass(kind, Model | dict) for kind in kinds)
 
 
 def _choices(annotation: Any) -> tuple[Any, ...]:

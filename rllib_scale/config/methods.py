@@ -178,7 +178,7 @@ def composed(method: str, *layers: Mapping[str, Any]) -> dict[str, Any]:
     preset = preset_of(method)
     given = {name: [_mapping(name, layer.get(name)) for layer in layers] for name in SECTIONS}
     encoder = [layer["encoder"] for layer in given["network"] if "encoder" in layer][-1:]
-    if encoder:
+    if encoder and preset.network is not None:
         given["network"] = [{key: layer[key] for key in layer if key != "encoder"} for layer in given["network"]]
         given["network"] += [{"name": "custom", "encoder": encoder[0]}] * (encoder[0] is not None)
     return {

@@ -241,11 +241,7 @@ def check_acts(search: SearchConfig | None, trainings: Iterable[TrialConfig]) ->
                     f"search.space.{path}: is fixed when a training begins, and search.scheduler pbt changes it later; "
                     f"valid: {', '.join(sorted(changing_settings(trainings[0])))}"
                 )
-    if differing := _differing([_played(training) for training in trainings]):
-        raise UserError(
-            f"search.scheduler {search.scheduler}: compares trainings of one problem, which differ in "
-            f"{', '.join(differing)}; valid: search.scheduler none, or one value"
-        )
+    check_one_problem(f"search.scheduler {search.scheduler}", trainings, "search.scheduler none")
     for training in trainings:
         if training.dispatches:
             raise UserError(f"search.scheduler {search.scheduler}: {training.method} has no env steps to compare at")
@@ -262,6 +258,22 @@ def check_acts(search: SearchConfig | None, trainings: Iterable[TrialConfig]) ->
             f"search.{name} {interval}: the trainings end after {steps} env steps, before {search.scheduler} compares "
             f"them; valid: {valid}"
         )
+
+
+def check_one_problem(comparing: str, trainings: Iterable[TrialConfig], valid: str) -> None:
+    """Refuse to compare trainings of several problems, or with several rewards.
+
+    Args:
+        comparing: the setting that compares them.
+        trainings: that it compares.
+        valid: a setting that does not.
+
+    Raises:
+        UserError: with the paths in which the problems differ.
+    """
+    if differing := _differing([_played(training) for training in trainings]):
+        said = f"compares trainings of one problem, which differ in {', '.join(differing)}"
+        raise UserError(f"{comparing}: {said}; valid: {valid}, or one value")
 
 
 def changing_settings(training: TrialConfig) -> list[str]:

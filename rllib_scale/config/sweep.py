@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from functools import partial, reduce
 from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import Discriminator, Field, Tag, ValidationError, field_validator, model_validator
+from pydantic import BeforeValidator, Discriminator, Field, Tag, ValidationError, field_validator, model_validator
 
 from rllib_scale.config import (
     MAX_SERVERS,
@@ -45,6 +45,8 @@ MAX_TRIALS = 10_000
 """Trials of one sweep: more would take minutes to expand."""
 VARIED = ("scenario", "env", *SECTIONS)
 """Keys of a sweep that a grid may vary, they or what is below them."""
+FORMER = dict.fromkeys(("training", *ALGORITHM_MODELS), "algorithm") | dict.fromkeys(("decima", "deeprm"), "network")
+"""Sections of 0.3, and what has their settings now."""
 
 Point = tuple[tuple[str, Any], ...]
 """Config path and value of each setting at a point of a grid or a search."""
@@ -120,8 +122,9 @@ class Own(Model):
     resources: TrialResources = TrialResources()
 
 
+_Own = Annotated[Own, BeforeValidator(lambda value: {} if value is None else value)]
 _Method = Annotated[
-    Annotated[str, Tag("name")] | Annotated[dict[str, Own], Field(min_length=1, max_length=1), Tag("settings")],
+    Annotated[str, Tag("name")] | Annotated[dict[str, _Own], Field(min_length=1, max_length=1), Tag("settings")],
     Discriminator(lambda value: "settings" if isinstance(value, Mapping) else "name"),
 ]
 
@@ -172,6 +175,16 @@ class SweepConfig(Model):
         default={},
         description="user-defined problems by name; those named by import path are added on loading",
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _is_not_of_0_3(cls, data: Any) -> Any:
+        if isinstance(data, Mapping):
+            for section in (key for key in data if key in FORMER):
+                settings = data[section]
+                below = f".{next(iter(settings))}" if settings and isinstance(settings, Mapping) else ""
+                _refuse_former("", f"{section}{below}")
+        return data
 
     @field_validator("seeds", mode="before")
     @classmethod
@@ -227,7 +240,9 @@ class SweepConfig(Model):
     def _grid_is_sound(self) -> SweepConfig:
         seen: set[str] = set()
         for where, path, _ in self.varied:
-            if path.split(".")[0] not in VARIED:
+            _refuse_former(f"{where}.", path)
+            section, _, below = path.partition(".")
+            if section not in VARIED or (section == "scenario" and below):
                 raise ValueError(f"{where}.{path}: must be or begin with one of {', '.join(VARIED)}")
             if path in seen:
                 raise ValueError(f"{where}.{path}: stands twice in grid, zip and search.space")
@@ -263,8 +278,7 @@ class SweepConfig(Model):
                     "leave out grid and zip"
                 )
             for path in self.search.space:
-                fixed = path.split(".")[0] in ("env", "resources", "scenario", "stop")
-                if fixed or path in ("algorithm.problems", "algorithm.reward"):
+                if path.split(".")[0] in ("env", "resources", "scenario", "stop"):
                     raise ValueError(
                         f"search.space.{path}: search.algorithm optuna suggests settings of the learner; valid: "
                         "search.algorithm random"
@@ -352,6 +366,21 @@ class SweepConfig(Model):
     def written(self) -> dict[str, Any]:
         """JSON content as in YAML, what it refers to resolved; it makes the same sweep."""
         return self.model_dump(mode="json", exclude_unset=True)
+
+
+def path_of(former: str) -> str:
+    """The config path of a setting of 0.3.
+
+    >>> path_of("ppo.gamma"), path_of("training"), path_of("deeprm.width"), path_of("srr.lambda_kl")
+    ('algorithm.gamma', 'algorithm', 'network.width', 'srr.lambda_kl')
+    """
+    section, dot, rest = former.partition(".")
+    return FORMER.get(section, section) + dot + rest
+
+
+def _refuse_former(place: str, path: str) -> None:
+    if path.split(".")[0] in FORMER:
+        raise ValueError(f"{place}{path}: a key of 0.3; valid: {path_of(path)}; `rllib-scale convert` converts sweeps")
 
 
 def layers(point: Point) -> Iterator[dict[str, Any]]:

@@ -193,9 +193,12 @@ def _explained(where: str, item: ErrorDetails) -> str:
         return f"{where}.name: {choice_error(f'{where}', context['tag'], valid)}"
     if item["type"] == "too_short":
         message = f"must have at least {context['min_length']} entry"
+    if item["type"] == "too_long":
+        message = f"must have at most {context['max_length']} {'entry' if context['max_length'] == 1 else 'entries'}"
     if item["type"] == "model_type":
         message = "must be a mapping of keys to values"
-    message = message[:1].lower() + message[1:].replace("valid tuple", "valid list")
+    message = message[:1].lower() + message[1:]
+    message = message.replace("valid tuple", "valid list").replace("valid dictionary", "valid mapping")
     if item["type"] == "literal_error":
         near = difflib.get_close_matches(str(item["input"]), re.findall(r"'([^']*)'", message), n=1)
         message += f"; did you mean {near[0]!r}?" if near else ""

@@ -14,7 +14,7 @@ from rllib_scale.config.methods import SECTIONS
 from rllib_scale.config.pinned import without_places
 from rllib_scale.config.plan import Trial
 from rllib_scale.config.replaced import Replaced
-from rllib_scale.config.search import integers_of, points
+from rllib_scale.config.search import check_one_problem, integers_of, points
 from rllib_scale.config.sweep import TRAIN_SCENARIO, Point, SweepConfig, layers
 from rllib_scale.errors import UserError
 
@@ -96,8 +96,9 @@ class Expansion:
         search, sweep = self.sweep.search, self.sweep
         if search is not None and search.algorithm == "optuna":
             for path, values in search.space.items():
-                for value in values.ends(path in integers_of(search)):
-                    self._trial(sweep.entries[0], sweep.seeds[0], ((path, value),))
+                ends = [((path, value),) for value in values.ends(path in integers_of(search))]
+                trainings = [self._trial(sweep.entries[0], sweep.seeds[0], point) for point in ends]
+                check_one_problem(f"search.space.{path}: search.algorithm optuna", trainings, "search.algorithm random")
             content = search.model_dump(mode="json", exclude_defaults=True, exclude={"samples"})
             return [((), f"optuna {digest(content)} {number}") for number in range(search.samples)]
         drawn: list[Point] = [tuple(point.items()) for point in points(search)]

@@ -23,7 +23,7 @@ from rllib_scale.config.pinned import DIGEST_SEPARATOR, digest_of, split, withou
 from rllib_scale.config.plan import EvaluationUnit, Plan, Problem, Row, Trial
 from rllib_scale.config.rounds import in_own_rounds
 from rllib_scale.config.schedulers import parse_scheduler
-from rllib_scale.config.sweep import SweepConfig
+from rllib_scale.config.sweep import SweepConfig, path_of
 from rllib_scale.errors import UserError
 from rllib_scale.files import write_json
 from rllib_scale.policies.description import DESCRIPTION, facts, scheduler_row
@@ -32,7 +32,7 @@ from rllib_scale.results.columns import UNIT_COLUMNS
 from rllib_scale.results.storage import Location
 from rllib_scale.results.tables import VERSION
 from rllib_scale.sweeps.checkpoints import newest_checkpoints
-from rllib_scale.sweeps.former_sweep import path_of, sweep_of
+from rllib_scale.sweeps.former_sweep import sweep_of
 from rllib_scale.workloads.family import fixed_seed
 
 FORMER_VERSION, FORMER_FORMAT = 2, 4

@@ -6,22 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from rllib_scale.config import METHODS, SRRConfig
-from rllib_scale.config.algorithms import ALGORITHM_MODELS
+from rllib_scale.config.sweep import FORMER, path_of
 
-_NETWORKS = ("decima", "deeprm")
-_SECTIONS = ("training", *ALGORITHM_MODELS, "network", *_NETWORKS, "srr", "stop")
-
-
-def path_of(former: str) -> str:
-    """The config path of a setting of 0.3.
-
-    >>> path_of("ppo.gamma"), path_of("training"), path_of("deeprm.width"), path_of("srr.lambda_kl")
-    ('algorithm.gamma', 'algorithm', 'network.width', 'srr.lambda_kl')
-    """
-    section, dot, rest = former.partition(".")
-    if section in ("training", *ALGORITHM_MODELS):
-        section = "algorithm"
-    return ("network" if section in _NETWORKS else section) + dot + rest
+_SECTIONS = (*FORMER, "network", "srr", "stop")
 
 
 def sweep_of(former: Mapping[str, Any]) -> dict[str, Any]:
@@ -59,7 +46,7 @@ def _own(method: str, former: Mapping[str, Any], imitates: bool) -> dict[str, An
     weights = SRRConfig.model_validate(former.get("srr") or {}).model_dump(exclude_defaults=True)
     sections: dict[str, Any] = {
         "algorithm": ({"name": algorithm} if clones else {}) | given("training") | given(algorithm),
-        "network": given(network if network in _NETWORKS else "network") if network else {},
+        "network": given(network if network in FORMER else "network") if network else {},
         "srr": weights if preset.srr is not None else {},
         "stop": given("stop"),
     }

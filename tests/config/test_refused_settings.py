@@ -18,7 +18,7 @@ env: {offered_load: 1} | unknown key 'env.offered_load'; did you mean 'workload.
 algorithm: {lerning_rate: 3e-4} | 'algorithm.lerning_rate' | did you mean 'learning_rate'?
 algorithm: {learning_rate: fast} | algorithm.learning_rate | valid number | 'fast'
 algorithm: {gamma: null} | algorithm.gamma: null is none of its values
-algorithm: 3 | algorithm: input should be a valid dictionary (got 3)
+algorithm: 3 | algorithm: input should be a valid mapping (got 3)
 algorithm: {name: imitatio} | algorithm.name: unknown algorithm 'imitatio'; did you mean 'imitation'?
 algorithm: {name: dqn} | srr: dqn has no regulariser | crossattn
 algorithm: {minibatch_size: 100} | algorithm.steps_per_epoch 1024 | minibatch_size 100
@@ -46,7 +46,7 @@ methods: [ppo], algorithm: {problems: {servers: [8]}} | algorithm.problems.serve
 methods: [{scael: {}}] | unknown method 'scael'; did you mean 'scale'?
 methods: [{scale: {algoritm: {}}}] | unknown key 'methods.0.scale.algoritm'; did you mean 'algorithm'?
 methods: [{scale: {algorithm: {pases: 2}}}] | unknown key 'algorithm.pases'; did you mean 'passes'?
-methods: [{scale: {}, ppo: {}}] | methods.0 | at most 1
+methods: [{scale: {}, ppo: {}}] | methods.0: must have at most 1 entry (got a mapping)
 methods: [{crossattn: {srr: {lambda_kl: 1}}}] | methods.crossattn.srr: crossattn has no SRR | scale
 methods: [ppo], network: {encoder: my.nets:Mean} | my.nets
 methods: [ppo], network: {num_heads: 2} | ppo, with network mlp, has none | {scale: {network: {num_heads: ...}}}
@@ -93,6 +93,14 @@ evaluation: {heuristics: ['heft:waiting=2']} | heft has no parameters
 evaluation: {heuristics: ['prefix-affinity:imbalance=nan']} | imbalance: input should be greater than or equal to 0
 custom_scenarios: {paper: {}} | custom_scenarios.paper: is a shipped scenario
 grid: {srr.lambda_kl: []} | grid.srr.lambda_kl: must have at least 1 entry
+training: {epochs: 3} | training.epochs: a key of 0.3; valid: algorithm.epochs | `rllib-scale convert`
+ppo: {gamma: 0.9} | ppo.gamma: a key of 0.3; valid: algorithm.gamma
+imitation: | imitation: a key of 0.3; valid: algorithm
+methods: [deeprm], scenario: steady-0.7, deeprm: {queue: 5} | deeprm.queue: a key of 0.3; valid: network.queue
+grid: {ppo.gamma: [0.9]} | grid.ppo.gamma: a key of 0.3; valid: algorithm.gamma | `rllib-scale convert`
+zip: [{training.epochs: [3]}] | zip.training.epochs: a key of 0.3; valid: algorithm.epochs
+search: {space: {srr.lambda_kl: {uniform: [0, 1]}, sac.tau: {uniform: [0, 1]}}} | search.space.sac.tau: a key of 0.3
+grid: {scenario.paper: [1]} | grid.scenario.paper: must be or begin with
 grid: {lambda: [1]} | grid.lambda: must be or begin with | srr
 grid: {srr.lambda_kl: [much]} | grid: srr.lambda_kl | 'much'
 zip: {srr.lambda_kl: [much]} | zip: srr.lambda_kl | 'much'
@@ -129,6 +137,7 @@ methods: [crossattn], algorithm: {name: imitation, expert: fastest-idle, clip: 0
 methods: [deepsets], grid: {network.num_heads: [2]} | grid: network.num_heads: deepsets | cross-attention
 methods: [deepsets], network: {encoder: 'json:loads'}, grid: {network.skip: [none]} | network.skip
 methods: [context-price], env: {observation: {feature_set: rounds}} | env.observation.feature_set rounds: context-price
+methods: [context-price], network: {encoder: 'json:loads'} | network.encoder: context-price has no network
 methods: [context-price], network: {embedding_dim: 32} | network.embedding_dim: context-price has no network
 methods: [decima], stop: {env_steps: 9} | stop.env_steps | stop.epochs
 methods: [decima], network: {queue: 5} | network.queue: decima | with network.name deeprm

@@ -54,9 +54,18 @@ def test_asha_compares_trainings_of_one_problem(grid: dict[str, Any]) -> None:
     planned(grid=grid)
 
 
-@pytest.mark.parametrize("path", ["scenario", "env.workload.offered_load", "algorithm.problems", "algorithm.reward"])
-def test_optuna_suggests_nothing_that_changes_what_is_compared(path: str) -> None:
-    values: list[Any] = ["paper", "energy"] if path == "scenario" else [None]
+@pytest.mark.parametrize(
+    ("path", "values"),
+    [
+        ("scenario", ["paper", "energy"]),
+        ("env.workload.offered_load", [None]),
+        ("algorithm.problems", [None, "any"]),
+        ("algorithm.problems.offered_load", [0.5, 0.9]),
+        ("algorithm", [{}, {"problems": {"servers": [16]}}]),
+        ("algorithm.reward", [None, "json:loads"]),
+    ],
+)
+def test_optuna_suggests_nothing_that_changes_what_is_compared(path: str, values: list[Any]) -> None:
     with pytest.raises(UserError, match=rf"search.space.{path}: search.algorithm optuna"):
         planned(search={"algorithm": "optuna", "space": {path: {"choice": values}}})
 

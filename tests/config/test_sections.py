@@ -45,6 +45,13 @@ def test_srr_acts_on_methods_that_have_it() -> None:
     assert [method for method, _ in trained(["scale"], "seed", grid=none)] == ["scale", "crossattn"]
 
 
+def test_a_section_left_empty_changes_nothing() -> None:
+    sections = ("algorithm", "network", "srr", "env", "stop", "resources", "grid", "zip", "search", "checkpoints")
+    plain = plan_of(["scale"])
+    assert plan_of([{"scale": None}], **dict.fromkeys(sections)).trials == plain.trials
+    assert plan_of([{"scale": {"algorithm": None}}], env={"workload": None, "cluster": None}).trials == plain.trials
+
+
 @pytest.mark.parametrize("path", ["algorithm.initial_policy", "algorithm.problems", "env.workload.trace"])
 def test_null_of_one_setting_leaves_its_section(path: str) -> None:
     """`grid: {ppo.initial_policy: [null, zoo:scale]}` trained other gammas."""
