@@ -60,7 +60,7 @@ def test_asha_compares_trainings_of_one_problem(grid: dict[str, Any]) -> None:
         ("scenario", ["paper", "energy"]),
         ("env.workload.offered_load", [None]),
         ("algorithm.problems", [None, "any"]),
-        ("algorithm.problems.offered_load", [0.5, 0.9]),
+        ("algorithm.problems.offered_load", [[0.5, 0.9], [0.6, 0.8]]),
         ("algorithm", [{}, {"problems": {"servers": [16]}}]),
         ("algorithm.reward", [None, "json:loads"]),
     ],
