@@ -28,7 +28,11 @@ def convert(path: Path, output: Path) -> None:
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
         raise UserError(f"--output {output}: is there and not empty; give another name")
     if path.is_file():
-        text = yaml.safe_dump(sweep_of(parse_yaml(read_text(path), str(path))), sort_keys=False, allow_unicode=True)
+        sweep = parse_yaml(read_text(path), str(path))
+        try:
+            text = yaml.safe_dump(sweep_of(sweep), sort_keys=False, allow_unicode=True)
+        except (KeyError, TypeError, AttributeError, ValueError):
+            raise UserError(f"{path}: not the YAML of a sweep of 0.3") from None
         write_atomic(output, lambda place: place.write_text(text, encoding="utf-8"))
     elif (path / "manifest.json").is_file():
         for old, new in convert_results(path, output).items():

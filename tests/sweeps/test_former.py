@@ -87,6 +87,13 @@ def test_only_what_is_finished_and_of_0_3_is_converted(former: Path, tmp_path: P
     assert not (tmp_path / "other").exists()
 
 
+@pytest.mark.parametrize("text", ["[1]", "seeds: [1]", "{methods: [scale], grid: [1]}", "methods: [{scale: {}}]"])
+def test_what_is_no_sweep_of_0_3_is_refused(text: str, tmp_path: Path) -> None:
+    (tmp_path / "sweep.yaml").write_text(text)
+    line = refused("convert", tmp_path / "sweep.yaml", "--output", tmp_path / "new.yaml")
+    assert "not the YAML of a sweep of 0.3" in line
+
+
 def test_settings_that_this_version_has_not_are_kept_and_make_another_training(former: Path, tmp_path: Path) -> None:
     trial = FORMER["manifest"]["plan"]["trainings"][0]
     shutil.rmtree(former / "trainings")  # as in what is published
