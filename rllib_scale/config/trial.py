@@ -97,7 +97,8 @@ class TrialConfig(Model):
         if found != algorithm.asks:
             valid = [name for name, model in NETWORK_MODELS.items() if model.asked == algorithm.asks]
             name = "null" if network is None else network.name
-            raise ValueError(f"network {name}: {algorithm.name} trains none such; valid: {', '.join(valid) or 'null'}")
+            said = ", ".join(valid) or "a method without a network, as context-price"
+            raise ValueError(f"network {name}: {algorithm.name} trains none such; valid: {said}")
         if self.visits and not isinstance(network, CrossAttentionConfig):
             raise ValueError("algorithm.copies: on service fixed for network cross-attention alone; valid: null")
         if self.srr is not None and not isinstance(algorithm, Minibatched):

@@ -12,7 +12,14 @@ _SECTIONS = (*FORMER, "network", "srr", "stop")
 
 
 def sweep_of(former: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of a sweep of 0.3, from its YAML or its manifest. What no method of it used is left out."""
+    """The settings of a sweep of 0.3, from its YAML or its manifest. What no method of it used is left out.
+
+    Raises:
+        ValueError: it has the shape of a trial already.
+    """
+    methods = former["methods"]
+    if "algorithm" in former or not isinstance(methods, list) or any(isinstance(each, Mapping) for each in methods):
+        raise ValueError("not a sweep of 0.3")
     found = {key: value for key, value in former.items() if key not in _SECTIONS}
     groups = former.get("zip") or []
     found["grid"] = _moved(former.get("grid"))

@@ -87,7 +87,9 @@ def test_only_what_is_finished_and_of_0_3_is_converted(former: Path, tmp_path: P
     assert not (tmp_path / "other").exists()
 
 
-@pytest.mark.parametrize("text", ["[1]", "seeds: [1]", "{methods: [scale], grid: [1]}", "methods: [{scale: {}}]"])
+@pytest.mark.parametrize(
+    "text", ["[1]", "seeds: [1]", "{methods: [scale], grid: [1]}", "methods: [{scale: {}}]", "methods: scale"]
+)
 def test_what_is_no_sweep_of_0_3_is_refused(text: str, tmp_path: Path) -> None:
     (tmp_path / "sweep.yaml").write_text(text)
     line = refused("convert", tmp_path / "sweep.yaml", "--output", tmp_path / "new.yaml")
