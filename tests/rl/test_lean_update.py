@@ -70,7 +70,7 @@ def test_a_gradient_that_is_not_finite_leaves_the_weights_finite(build: Any, cap
 
 
 def test_advantages_are_standardised_over_the_epoch(build: Any) -> None:
-    algorithm = build("crossattn", ppo={"standardise_advantages": "epoch", "steps_per_epoch": 256})
+    algorithm = build("crossattn", algorithm={"standardise_advantages": "epoch", "steps_per_epoch": 256})
     learner = learner_of(algorithm)
     update(learner, algorithm.env_runner.sample(num_timesteps=256))
     kept = learner._exact_batch.kept["default_policy"]

@@ -194,6 +194,6 @@ def test_what_cannot_be_searched_or_played_is_refused_before_anything_runs(
 ) -> None:
     (tmp_path / "tiny.yaml").write_text(SWEEP)
     words = ["sweep", tmp_path / "tiny.yaml", "--results", tmp_path / "results"]
-    line = refused(*words, settings=["methods=[context-price]", "reinforce={}", setting])
+    line = refused(*words, settings=["methods=[context-price]", setting])
     assert all(part in line for part in parts), line
     assert not (tmp_path / "results").exists()
