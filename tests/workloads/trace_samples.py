@@ -254,7 +254,7 @@ def kv_sessions(draw: Any) -> dict:
             ended = now
             for own, took in draw(st.lists(chains(3), max_size=2)):
                 returned = ended + draw(tenths) + took
-                subagents.append(subagent(returned, took * 1000, *own))
+                subagents.append(subagent(returned, took * 1000, *own) | {"agent_id": f"{i} {len(subagents)}"})
                 now = max(now, returned)
         gap, took = draw(tenths) if i else 0.0, draw(tenths) + 0.5
         stop = draw(st.sampled_from(["tool_use", "end_turn"]))
