@@ -38,15 +38,19 @@ def algorithm_of() -> Iterator[Callable[[TrialConfig | AlgorithmConfig], Algorit
 def build(algorithm_of: Callable[[AlgorithmConfig], Algorithm]) -> Callable[..., Algorithm]:
     """Builds trainings by the settings of their trial, with SRR from the second epoch on and a short warm-up.
 
-    `rllibs`: what RLlib's own code does, "update" and "runner".
+    `rllibs`: what RLlib's own code does, "update" and "runner". `as_in_the_paper`: with epochs of the paper's length.
     """
 
-    def build_one(method: str = "scale", rllibs: Collection[str] = (), **settings: Any) -> Algorithm:
+    def build_one(
+        method: str = "scale", rllibs: Collection[str] = (), as_in_the_paper: bool = False, **settings: Any
+    ) -> Algorithm:
         quick = SHORT_OFF_POLICY | {"steps_per_round": 16, "batch_size": 16, "buffer_size": 1024}
         own = settings.pop("algorithm", {})
         short = quick if method in ("dqn", "sac") else SHORT
         if own.get("name") == "imitation":
             short = {name: value for name, value in SHORT.items() if name not in ("passes", "num_envs")}
+        if as_in_the_paper:
+            short = {}
         data = {"algorithm": short | own, "srr": {"ramp_start_epoch": 0, "ramp_epochs": 1}, "method": method} | settings
         config = build_algorithm_config(TrialConfig.of(**data))
         if "update" in rllibs:

@@ -79,7 +79,7 @@ def test_exploration_respects_the_mask(build: Any, method: str, rllibs: tuple[st
 @pytest.mark.parametrize("rllibs", [(), slow(("runner",))])
 def test_epsilon_falls_with_the_env_steps_of_the_training(build: Any, rllibs: tuple[str, ...]) -> None:
     settings = {"epsilon_initial": 1.0, "epsilon_final": 0.0, "epsilon_steps": 2 * EPOCH, "warmup_steps": 10_000}
-    algorithm = build("dqn", dqn=settings, env=ENV, rllibs=rllibs)
+    algorithm = build("dqn", algorithm=settings, env=ENV, rllibs=rllibs)
     network, greedy = module_of(algorithm).network, []  # nothing is learned: it stays what it is
     add = algorithm.local_replay_buffer.add
 
@@ -101,7 +101,7 @@ def test_epsilon_falls_with_the_env_steps_of_the_training(build: Any, rllibs: tu
 
 def test_epsilon_of_the_rows_is_linear(build: Any) -> None:
     settings = {"epsilon_initial": 0.9, "epsilon_final": 0.1, "epsilon_steps": 160, "warmup_steps": 48}
-    rows = train(build("dqn", dqn=settings | ONE_ENV, env=ENV), 4)
+    rows = train(build("dqn", algorithm=settings | ONE_ENV, env=ENV), 4)
     # Updates are made after steps 64 | 80, 96, 112, 128 | 144, 160, 176, 192 | ...
     for row, steps in zip(rows, ([64], [80, 96, 112, 128], [144, 160, 160, 160], [160]), strict=True):
         assert row["epsilon"] == pytest.approx(0.9 - 0.8 * np.mean(steps) / 160)

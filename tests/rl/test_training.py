@@ -44,7 +44,7 @@ def test_a_training_that_can_learn_nothing_fails(build: Any) -> None:
 
 @pytest.mark.parametrize("rllibs", [(), ("update",)], ids=str)
 def test_one_epoch_is_the_papers_update(build: Any, rllibs: tuple[str, ...]) -> None:
-    algorithm = build(algorithm={}, rllibs=rllibs)
+    algorithm = build(as_in_the_paper=True, rllibs=rllibs)
     learner = learner_of(algorithm)
     minibatches: list[torch.Tensor] = []
 
@@ -73,7 +73,7 @@ def test_one_epoch_is_the_papers_update(build: Any, rllibs: tuple[str, ...]) -> 
 
 
 def test_row_of_the_training_table(build: Any) -> None:
-    algorithm = build(algorithm={})
+    algorithm = build(as_in_the_paper=True)
     result = algorithm.train()
     row = training_row(result, 1, 1024)
     names = list(TRAINING_COLUMNS)
