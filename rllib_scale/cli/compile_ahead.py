@@ -9,11 +9,8 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from contextlib import ExitStack
 from multiprocessing import get_context
 
-import numpy as np
-
 from rllib_scale.config import EnvConfig, TrialConfig, scenario
 from rllib_scale.config.schedulers import HEURISTICS
-from rllib_scale.workloads.model import Workload
 
 SAMPLE = "sample:agents"
 ON_REPLICAS = "agents-replicas"
@@ -39,6 +36,7 @@ def rules() -> None:
     from rllib_scale.evaluation.play import play
     from rllib_scale.policies.make import make_policy
     from rllib_scale.simulator.rehearsal import rehearse
+    from rllib_scale.workloads.model import Workload
 
     env, workload = _problem(), Workload.load(SAMPLE)
     for name in (*HEURISTICS, "zoo:context-price"):
@@ -54,6 +52,7 @@ def workloads() -> None:
     from rllib_scale.loading import env_from
     from rllib_scale.presets import workload_file
     from rllib_scale.workloads.generators import generate
+    from rllib_scale.workloads.model import Workload
 
     recorded = env_from({"workload": {"trace": str(workload_file(SAMPLE).absolute())}}, SAMPLE).for_evaluation()
     for env in (recorded, *(env for env, _ in SCENARIOS.values() if not env.on_replicas)):
@@ -63,6 +62,8 @@ def workloads() -> None:
 
 def networks() -> None:
     """Networks, forwards and backwards, and what an epoch of RLlib computes beside them."""
+    import numpy as np
+
     from rllib_scale.networks.build import build_network
     from rllib_scale.networks.compiled.fused import pass_through
     from rllib_scale.rl.ppo.group import group_advantages
