@@ -122,7 +122,7 @@ class _Lock:
         try:
             found = json.loads((self.home / LOCK).read())
         except FileNotFoundError:
-            if self.home.files():  # else the results are gone, too, which is said elsewhere
+            if "manifest.json" in self.home.files():  # else the results are gone, too, which is said elsewhere
                 self.lost = "another process took it over while this one slept, and has ended; run this again"
         except (OSError, ValueError):
             pass  # a disk or a store that is away for a while

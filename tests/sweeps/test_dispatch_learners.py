@@ -185,7 +185,7 @@ def test_a_sweep_trains_exports_evaluates_and_reports_them(tmp_path: Path) -> No
         ("stop.env_steps=100", ["stop.env_steps 100", "plays whole episodes; valid: stop.epochs"]),
         (
             "algorithm.problems.servers=[4, 8, 16]",
-            ["algorithm.instances 2: must be at least 3, one for each of algorithm"],
+            ["algorithm.validation_instances 2: must be at least 3, one for each of algorithm.problems.servers"],
         ),
     ],
 )

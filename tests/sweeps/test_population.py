@@ -17,7 +17,6 @@ from ray import tune
 
 from local_ray import LOCAL_RAY
 from rllib_scale.config.search import Distribution, PBTConfig, SearchConfig, points
-from rllib_scale.config.sweep import SweepConfig
 from rllib_scale.sweeps.history import history
 from rllib_scale.sweeps.stopping import Population
 
@@ -102,7 +101,7 @@ def test_changed_settings_stay_in_their_space(rate: tuple[float, float, str], lo
     }
     search = SearchConfig(scheduler="pbt", space=space, samples=1, seed=seed)
     scheduler, names = Population(search, []), {"trial": "a", "settings": {}}
-    (config,) = points(search, SweepConfig)
+    (config,) = points(search)
     for _ in range(20):
         clone = SimpleNamespace(config=config | {"trial": "b", "settings": {}})
         config, _ = scheduler._get_new_config(SimpleNamespace(config=names), clone)
