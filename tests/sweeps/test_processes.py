@@ -38,7 +38,8 @@ def test_short_trainings_use_several_processes_again_and_again_and_the_driver_ke
     curves = [*tmp_path.glob("out/trials/run-001/*/result.json")]
     processes = [json.loads(line)["pid"] for path in curves for line in path.read_text().splitlines()]
     assert len(processes) == 2 * TRAININGS
-    assert 1 < len(set(processes)) <= RAY_CPUS
+    # Fewer if one process is ready for the next training before another one has started.
+    assert len(set(processes)) <= RAY_CPUS
 
     assert len(ended) == TRAININGS
     for metadata in (trial.run_metadata for trial in ended):

@@ -79,5 +79,5 @@ def test_what_cannot_play_replicas_is_refused_before_anything_is_trained(tmp_pat
         return refused("validate", file)
 
     assert "fastest-idle: decides on service fixed; valid here: " in line("scale", "fastest-idle")
-    assert "env.service replica: method decima does not decide call by call" in line("decima", "lmetric")
+    assert "env.service replica: decima trained by reinforce does not decide call by call" in line("decima", "lmetric")
     assert "gates" in line("scale", "lmetric:gates=1")
