@@ -110,7 +110,7 @@ def test_help_lists_formats_and_settings() -> None:
 CALL = ("turns", 0, "llm_calls", 0)
 BAD: dict[str, list[tuple[tuple[str | int, ...], Any, str]]] = {  # of a sample: place, value, what the line names
     "kv-cache-tester": [
-        (("requests", 1, "t"), -1, "requests.1.n.t"),
+        (("requests", 1, "t"), -1, "requests.1.t"),
         (("requests", 2, "duration_ms"), 41000, "request 2: duration_ms is 41000"),
         (("requests", 2, "requests", 0, "t"), 9.0, "request 2, request 1: t is 8"),
         (("requests", 5, "t"), 41.0, "request 5: t is 41"),
