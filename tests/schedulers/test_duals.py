@@ -7,18 +7,17 @@ import pytest
 from scipy.optimize import linprog
 
 from rllib_scale.compiled import compiled
-from rllib_scale.schedulers import duals
-from rllib_scale.schedulers.duals import SMOOTHING, Program, room_for
+from rllib_scale.schedulers.duals import SMOOTHING, Program, most_load, room_for, solve
 
 
 @compiled
 def _solved(load, kinds, classes, program):  # type: ignore[no-untyped-def]
-    duals.solve(load, kinds, classes, program)
+    solve(load, kinds, classes, program)
 
 
 @compiled
 def _most(kinds, classes, program):  # type: ignore[no-untyped-def]
-    return duals.most_load(kinds, classes, program)
+    return most_load(kinds, classes, program)
 
 
 class Instance:
