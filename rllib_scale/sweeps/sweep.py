@@ -360,9 +360,10 @@ def _ended(files: Mapping[str, bytes]) -> TrialConfig:
 
 def _unnamed(config: SweepConfig) -> Settings:
     """Settings of a sweep that affect its rows and that no column names, by their config paths."""
-    kept = {"scenario", "custom_scenarios", "env", *SECTIONS}
+    kept = {"scenario", "custom_scenarios", *SECTIONS}
     if config.search is not None and config.search.scheduler == "pbt":  # its results depend on all members
         kept |= {"search", "methods", "seeds"}
     content = config.model_dump(mode="json", include=kept)
+    content["env"] = config.problem_at(())[1].model_dump(mode="json")
     content["resources"] = config.resources.model_dump(include={"env_runners", "learners"})
     return settings_in(without_places(content))
