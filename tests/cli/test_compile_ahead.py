@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -45,42 +44,48 @@ evaluation: {scales: [4], episodes: 1}
 }
 SHORT = ["--set", "algorithm.epochs=2", "--set", "evaluation.episodes=2"]
 TRAININGS = [
-    [PROGRAM, "sweep", "quickstart", *SHORT],
-    [PROGRAM, "sweep", "smoke", "--set", "methods=[ppo-srr,deepsets,attention-model]"],
-    *([PROGRAM, "sweep", f"{name}.yaml"] for name in SWEEPS),
+    ["sweep", "quickstart", *SHORT],
+    ["sweep", "smoke", "--set", "methods=[ppo-srr,deepsets,attention-model]"],
+    *(["sweep", f"{name}.yaml"] for name in SWEEPS),
 ]
 
 
-def documented() -> Iterator[tuple[str, str, list[list[str]]]]:
-    """Each block of the pages, with what it runs; trainings and a cluster that another test starts are left out."""
-    for page in RUNNABLE:
-        for language, text in blocks(page):
-            yield language, text, runs_of(language, text, LONG - {"execute"})
+def compiled_by(run: list[str], cache: Path) -> list[str]:
+    """Names of the functions whose machine code a run adds to a cache."""
+    before, environment = {*cache.rglob("*.nbc")}, os.environ | {"NUMBA_CACHE_DIR": str(cache)}
+    done = subprocess.run(run, capture_output=True, text=True, check=False, env=environment)
+    assert done.returncode == 0, (run, done.stderr)
+    return sorted(path.name for path in {*cache.rglob("*.nbc")} - before)
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An empty cache, after `doctor --compile`."""
+    folder = tmp_path_factory.mktemp("cache")
+    assert compiled_by([PROGRAM, "doctor", "--compile"], folder)
+    return folder
 
 
 @pytest.mark.slow
-@pytest.mark.ray
-def test_no_documented_command_compiles_anything_after_doctor(
-    workplace: Path, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    cache = tmp_path_factory.mktemp("cache")
-    environment = os.environ | {"NUMBA_CACHE_DIR": str(cache)}
+def test_what_doctor_compiles_it_finds_again(cache: Path) -> None:
+    assert not compiled_by([PROGRAM, "doctor", "--compile"], cache)
 
-    def compiled_by(run: list[str]) -> list[str]:
-        """Names of the functions whose machine code is new in the cache."""
-        before = {*cache.rglob("*.nbc")}
-        done = subprocess.run(run, capture_output=True, text=True, check=False, env=environment)
-        assert done.returncode == 0, (run, done.stderr)
-        return sorted(path.name for path in {*cache.rglob("*.nbc")} - before)
 
-    assert compiled_by([PROGRAM, "doctor", "--compile"])
-    assert not compiled_by([PROGRAM, "doctor", "--compile"]), "what it compiles it finds again"
+@pytest.mark.slow
+@pytest.mark.parametrize("page", RUNNABLE)
+def test_no_command_of_a_page_compiles_anything(page: str, workplace: Path, cache: Path) -> None:
     found = {}
-    for language, text, runs in documented():
+    for language, text in blocks(page):
         if language == "yaml":
             (workplace / f"{yaml.safe_load(text).get('name', 'part')}.yaml").write_text(text)
-        found |= {" ".join(run): compiled_by(run) for run in runs}
+        for run in runs_of(language, text, LONG - {"execute"}):
+            found[" ".join(run)] = compiled_by(run, cache)
+    assert not {run: names for run, names in found.items() if names}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("training", TRAININGS, ids=" ".join)
+def test_no_training_compiles_anything(training: list[str], workplace: Path, cache: Path) -> None:
     for name, text in SWEEPS.items():
         (workplace / f"{name}.yaml").write_text(f"name: {name}\n{text}")
-    found |= {" ".join(run): compiled_by(run) for run in TRAININGS}
-    assert not {run: names for run, names in found.items() if names}
+    assert not compiled_by([PROGRAM, *training], cache)
