@@ -13,7 +13,7 @@ from typing import Any
 
 import pandas as pd
 
-from rllib_scale.config import SCENARIOS, TrialConfig
+from rllib_scale.config import SCENARIOS, TrialConfig, digest
 from rllib_scale.config.identity import ASKED, Settings, distinguishing, in_words, settings_in, world_of
 from rllib_scale.config.methods import method_in
 from rllib_scale.config.pinned import shown
@@ -157,7 +157,8 @@ def schedulers(table: pd.DataFrame, played: pd.DataFrame) -> pd.DataFrame:
                 found[one] |= _trained(contents[one], every[one], str(method))
                 found[one] |= {"apart_from_srr": in_words(_without(told[one], ("srr",)))}
     columns = pd.DataFrame.from_dict(found, orient="index", columns=[*SCHEDULER_COLUMNS]).reindex(table.index)
-    for beside in (" (version " + table["version"] + ")", " (" + table.index.to_series() + ")"):
+    content = pd.Series({one: digest(_without(own, ("seed",))) for one, own in every.items()}, dtype="string")
+    for beside in (" (version " + table["version"] + ")", " (" + content + ")"):
         again = columns.loc[columns.duplicated(["variant", "train_seed"], keep=False), "variant"]  # of other versions
         columns["variant"] += beside.where(columns["variant"].isin(again), "")
     return typed(columns, SCHEDULER_COLUMNS)

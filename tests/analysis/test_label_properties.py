@@ -6,7 +6,7 @@ import json
 from fractions import Fraction
 from typing import Any
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from artificial_results import dimensions_of, episode_row, loaded
@@ -55,6 +55,11 @@ def content_of(row: dict[str, Any], key: str) -> Any:
     return json.loads(dimensions_of(json.dumps(row | {"observability": None}))[key]["settings"])
 
 
+OLDER = {"srr": {"lambda_kl": 0.2}, "network": OF_TRAININGS["network"][0]}
+"""Settings of which one section lacks what it holds in another training, as in rows of an older version."""
+
+
+@example([("scale", OLDER), ("scale", OLDER | {"srr": {"lambda_kl": 0.2, "lambda_decorrelation": 0.01}})])
 @given(st.lists(st.tuples(st.sampled_from(["scale", "ppo"]), changes(OF_TRAININGS)), min_size=2, max_size=6))
 def test_variants_are_the_distinct_settings_of_trainings(drawn: list[tuple[str, dict[str, Any]]]) -> None:
     rows = [episode_row(method, seed, 16, 0, settings=own) for seed in (1, 2) for method, own in drawn]
