@@ -11,7 +11,8 @@ import numpy as np
 
 from rllib_scale.config.schedulers import FLEET_RULES
 from rllib_scale.schedulers.base import BasePolicy
-from rllib_scale.simulator.replicas.rules import GATE_TERMS, KINDS, LMETRIC, PLACE_TERMS, VALUES
+from rllib_scale.simulator.replicas.gate import GATE_TERMS, PLACE_TERMS
+from rllib_scale.simulator.replicas.rules import KINDS, LMETRIC, VALUES
 
 
 class FleetRule(BasePolicy):
@@ -37,7 +38,7 @@ class AdaptiveGate(BasePolicy):
     """`lmetric:gate=1` whose gate and score follow the state.
 
     Args:
-        weights: (W,) of GATE_TERMS and then PLACE_TERMS of `rules`, 0: the rule; or (B, W), one for each fleet.
+        weights: (W,) of GATE_TERMS and then PLACE_TERMS of the gate, 0: the rule; or (B, W), one for each fleet.
     """
 
     name = "adaptive-gate"

@@ -25,7 +25,7 @@ from rllib_scale.schedulers.context import Floats, initial_weights
 from rllib_scale.schedulers.context_price import ContextPrice
 from rllib_scale.schedulers.dual_price import initial_weights_by_duals
 from rllib_scale.schedulers.replicas import AdaptiveGate
-from rllib_scale.simulator.replicas.rules import GATE_TERMS, PLACE_TERMS
+from rllib_scale.simulator.replicas.gate import GATE_TERMS, PLACE_TERMS
 from rllib_scale.sweeps.validated import NORMALS, ValidatedLearner, scores, seed_sequence
 
 UNSCALED = 10.0

@@ -8,8 +8,9 @@ from rllib_scale.compiled import rare
 from rllib_scale.observation.answers import CLOSED, OPEN
 from rllib_scale.observation.replicas import REPLICAS
 from rllib_scale.simulator.replicas.caches import found
-from rllib_scale.simulator.replicas.loop import fits
-from rllib_scale.simulator.replicas.rules import expected_tokens, memory_now, room_for
+from rllib_scale.simulator.replicas.gate import fits, room_for
+from rllib_scale.simulator.replicas.rules import expected_tokens
+from rllib_scale.simulator.replicas.service import memory_now
 from rllib_scale.simulator.replicas.state import IDLE, NONE
 
 _HEAD, _WIDTH = REPLICAS.head(), REPLICAS.server_dim

@@ -6,8 +6,9 @@ import numpy as np
 
 from rllib_scale.compiled import compiled
 from rllib_scale.simulator.replicas.features import write_features
+from rllib_scale.simulator.replicas.gate import fits
 from rllib_scale.simulator.replicas.handles import fleet_of
-from rllib_scale.simulator.replicas.loop import answer, fits, next_offer
+from rllib_scale.simulator.replicas.loop import answer, next_offer
 from rllib_scale.simulator.replicas.state import NONE
 
 UNANSWERED = -1

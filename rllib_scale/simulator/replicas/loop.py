@@ -14,6 +14,7 @@ import math
 
 from rllib_scale.compiled import compiled, rare
 from rllib_scale.simulator.replicas.caches import forget_owner
+from rllib_scale.simulator.replicas.gate import activate, deactivate, fits
 from rllib_scale.simulator.replicas.handles import fleet_of
 from rllib_scale.simulator.replicas.service import carry_out, ending, enqueue, plan
 from rllib_scale.simulator.replicas.state import IDLE, NONE, READY
@@ -150,25 +151,6 @@ def _ask(fleet, row, number, time):  # type: ignore[no-untyped-def]
 
 
 @rare
-def deactivate(fleet, session, agent):  # type: ignore[no-untyped-def]
-    """An agent counts to no working set until its next call."""
-    of = fleet.agents[session, agent]
-    if of.active != NONE:
-        fleet.replicas[of.active].active -= of.tokens
-        fleet.now[0].active_tokens -= of.tokens
-    of.active, of.tokens, of.until_s = NONE, 0, math.inf
-
-
-@rare
-def _activate(fleet, call, replica, tokens, until_s):  # type: ignore[no-untyped-def]
-    deactivate(fleet, call.session, call.agent)
-    of = fleet.agents[call.session, call.agent]
-    of.active, of.tokens, of.until_s = replica, tokens, until_s
-    fleet.replicas[replica].active += tokens
-    fleet.now[0].active_tokens += tokens
-
-
-@rare
 def _end(fleet, index, time):  # type: ignore[no-untyped-def]
     """A call has its last token: record it, let its session go on, free its row."""
     now, call = fleet.now[0], fleet.calls[index]
@@ -186,7 +168,7 @@ def _end(fleet, index, time):  # type: ignore[no-untyped-def]
     now.open_calls -= 1
     now.open_asked_s -= call.asked_s
     until_s = time + request_s + now.active_for_s
-    _activate(fleet, call, call.replica, call.prompt + call.output, until_s)
+    activate(fleet, call, call.replica, call.prompt + call.output, until_s)
     session.left -= 1
     if session.left > 0:
         if now.active_for_s > 0:
@@ -221,12 +203,6 @@ def offer_held(fleet):  # type: ignore[no-untyped-def]
     """Offer the first held calls again."""
     now = fleet.now[0]
     now.offers, now.cursor = OFFERS, now.first_held
-
-
-@rare
-def fits(fleet, index, replica):  # type: ignore[no-untyped-def]
-    """Whether a call fits into the memory of a replica."""
-    return fleet.calls[index].prompt + fleet.calls[index].output <= fleet.replicas[replica].kv_tokens
 
 
 @rare
@@ -267,7 +243,7 @@ def answer(fleet, index, replica):  # type: ignore[no-untyped-def]
         call.previous = NONE
     call.placed_s = now.time
     fleet.agents[call.session, call.agent].home = replica
-    _activate(fleet, call, replica, call.prompt, math.inf)
+    activate(fleet, call, replica, call.prompt, math.inf)
     _set_due(fleet, replica, enqueue(fleet, replica, index, now.time))
 
 

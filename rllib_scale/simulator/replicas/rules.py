@@ -1,10 +1,6 @@
 """Rules that send calls to replicas, as they are used in the field, and a gate that holds calls back.
 
-With a gate, a call is sent only where the contexts of the active sessions, its own included, stay within a share of the
-memory for contexts, or where its session is active already (as ThunderAgent). Among these replicas the rule chooses.
-
-`adaptive-gate` is `lmetric` whose gate follows the state: a weighted sum of GATE_TERMS is added to the room that the
-gate sees, and the score is multiplied by exp of one of PLACE_TERMS. Without weights it is `lmetric`.
+Among the replicas that the gate leaves open the rule chooses.
 """
 
 from __future__ import annotations
@@ -18,10 +14,11 @@ from numpy.typing import NDArray
 
 from rllib_scale.compiled import compiled, internal, rare
 from rllib_scale.simulator.replicas.caches import found
+from rllib_scale.simulator.replicas.gate import open_to
 from rllib_scale.simulator.replicas.handles import fleet_handles, fleet_of
-from rllib_scale.simulator.replicas.loop import FULL, answer, fits, next_offer
-from rllib_scale.simulator.replicas.service import duration
-from rllib_scale.simulator.replicas.state import NONE, RUNNING, Fleet, grown
+from rllib_scale.simulator.replicas.loop import FULL, answer, next_offer
+from rllib_scale.simulator.replicas.service import memory_now
+from rllib_scale.simulator.replicas.state import NONE, Fleet, grown
 from rllib_scale.workloads.random_numbers import integer
 
 RANDOM, LEAST, TWO, STICKY, AFFINITY, LMETRIC, WEIGHTED, MARGINAL = range(8)
@@ -40,95 +37,13 @@ KINDS = MappingProxyType(
 """The rules of `rllib_scale.config.schedulers.FLEET_RULES`."""
 VALUES = ("gate", "bound", "prefix", "queue", "memory", "answer", "overflow")
 """Parameters as compiled code takes them, behind the kind."""
-PLACE_TERMS = ("new", "new_held", "calls", "backlog", "pinned", "step", "active")
-"""Of a call at a replica: ln(1 + seconds of its prefill), the same times `held`, ln(1 + calls there), ln(1 + seconds of
-prefill that wait there), share of the memory that running calls take, a decode step [0.1 s], 1 where its session is
-active."""
-GATE_TERMS = (*PLACE_TERMS, "one", "held", "waited", "working_set", "prompt")
-"""And 1, ln(1 + held calls per replica), ln(1 + seconds since the call was asked), tokens of active sessions over the
-memory of all replicas less 1, 10 times the prompt over the memory of the replica."""
 _GATE = 1 + len(VALUES)
-_PLACE = _GATE + len(GATE_TERMS)
-_TERMS = len(PLACE_TERMS)
-
-
-@rare
-def memory_now(here, time):  # type: ignore[no-untyped-def]
-    """Share of the memory that running calls take."""
-    pinned = here.pinned
-    if here.phase == RUNNING and here.decoding > 0 and here.planned > 1:
-        whole = duration(here, here.planned)
-        pinned += int(here.planned * here.decoding * min(1.0, (time - here.clock) / whole))
-    return pinned / here.kv_tokens
 
 
 @rare
 def expected_tokens(fleet, call):  # type: ignore[no-untyped-def]
     """Tokens of a call's answer, as far as they are known when it is asked; 0: hidden."""
     return fleet.tasks[fleet.first_task[fleet.sessions[call.session].script] + call.call].expected
-
-
-@rare
-def room_for(fleet, call, here, replica, gate):  # type: ignore[no-untyped-def]
-    """Share of a replica's memory that a gate leaves beside a call; 1 where its session is active. Below 0: closed."""
-    if fleet.agents[call.session, call.agent].active == replica:
-        return 1.0
-    return (gate * here.kv_tokens - (here.active + call.prompt)) / here.kv_tokens
-
-
-@rare
-def open_to(fleet, index, replica, rule):  # type: ignore[no-untyped-def]
-    """Whether a call fits a replica, and the gate lets it through."""
-    if not fits(fleet, index, replica):
-        return False
-    call, here = fleet.calls[index], fleet.replicas[replica]
-    if rule[1] <= 0.0:
-        return True
-    room = room_for(fleet, call, here, replica, rule[1])
-    if len(rule) > _GATE:
-        now, weights = fleet.now[0], rule[_GATE + _TERMS : _PLACE]
-        terms = _terms(fleet, index, replica)
-        here.place = _weighted(terms, rule[_PLACE:])
-        room += _weighted(terms, rule[_GATE:])
-        room += weights[0] + weights[1] * math.log1p(now.held / len(fleet.replicas))
-        room += weights[2] * math.log1p(now.time - call.asked_s)
-        room += weights[3] * (now.active_tokens / now.memory - 1.0)
-        room += weights[4] * 10.0 * call.prompt / here.kv_tokens
-    return room >= 0.0
-
-
-@rare
-def _terms(fleet, index, replica):  # type: ignore[no-untyped-def]
-    """PLACE_TERMS; of the second one its factor."""
-    call, here, now = fleet.calls[index], fleet.replicas[replica], fleet.now[0]
-    hit = found(fleet, call, replica)
-    tokens = call.target - hit
-    new = math.log1p(here.prefill_s * tokens + here.attention_s * tokens * (hit + tokens / 2))
-    step_s = here.step_s + here.call_s * here.decoding + here.context_s * here.context
-    return (
-        new,
-        math.log1p(now.held / len(fleet.replicas)),
-        math.log1p(here.calls + here.waiting),
-        math.log1p(here.prefill_s * here.backlog),
-        memory_now(here, now.time),
-        step_s,
-        1.0 if fleet.agents[call.session, call.agent].active == replica else 0.0,
-    )
-
-
-@rare
-def _weighted(terms, weights):  # type: ignore[no-untyped-def]
-    """Their sum by weights."""
-    new, held, calls, backlog, memory, step_s, active = terms
-    return (
-        weights[0] * new
-        + weights[1] * new * held
-        + weights[2] * calls
-        + weights[3] * backlog
-        + weights[4] * memory
-        + weights[5] * 10.0 * step_s
-        + weights[6] * active
-    )
 
 
 @internal
@@ -176,7 +91,7 @@ def choose(fleet, index, rule, rng):  # type: ignore[no-untyped-def]
     kind, call = int(rule[0]), fleet.calls[index]
     count, most, least, total = 0, 0, 2**62, 0
     for replica in range(len(fleet.replicas)):
-        fleet.replicas[replica].open = open_to(fleet, index, replica, rule)
+        fleet.replicas[replica].open = open_to(fleet, index, replica, rule[1], rule[_GATE:])
         if fleet.replicas[replica].open:
             load = fleet.replicas[replica].calls + fleet.replicas[replica].waiting
             count, total, most, least = count + 1, total + load, max(most, load), min(least, load)

@@ -82,6 +82,16 @@ def duration(here, steps):  # type: ignore[no-untyped-def]
 
 
 @rare
+def memory_now(here, time):  # type: ignore[no-untyped-def]
+    """Share of the memory that running calls take."""
+    pinned = here.pinned
+    if here.phase == RUNNING and here.decoding > 0 and here.planned > 1:
+        whole = duration(here, here.planned)
+        pinned += int(here.planned * here.decoding * min(1.0, (time - here.clock) / whole))
+    return pinned / here.kv_tokens
+
+
+@rare
 def ending(here):  # type: ignore[no-untyped-def]
     """Time of a replica's next event [s]."""
     if here.phase == IDLE:

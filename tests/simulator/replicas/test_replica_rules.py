@@ -13,7 +13,7 @@ from rllib_scale.config.schedulers import FLEET_RULES
 from rllib_scale.evaluation.play import play
 from rllib_scale.policies.make import make_policy
 from rllib_scale.schedulers.replicas import AdaptiveGate
-from rllib_scale.simulator.replicas import rules
+from rllib_scale.simulator.replicas import gate, rules
 from rllib_scale.simulator.replicas.scripts import scripts_of
 
 
@@ -64,10 +64,10 @@ def test_a_gate_keeps_the_working_set_in_the_memory_and_gains_past_the_cliff() -
 
 
 def test_an_adaptive_gate_without_weights_is_lmetric_with_gate_and_its_terms_hold_and_place() -> None:
-    env, gate_terms = fleet(sessions=12, end_s=1000.0), len(rules.GATE_TERMS)
-    weights = np.zeros((3, gate_terms + len(rules.PLACE_TERMS)))
-    weights[1, rules.GATE_TERMS.index("one")] = -0.4
-    weights[2, gate_terms + rules.PLACE_TERMS.index("active")] = 10.0
+    env, gate_terms = fleet(sessions=12, end_s=1000.0), len(gate.GATE_TERMS)
+    weights = np.zeros((3, gate_terms + len(gate.PLACE_TERMS)))
+    weights[1, gate.GATE_TERMS.index("one")] = -0.4
+    weights[2, gate_terms + gate.PLACE_TERMS.index("active")] = 10.0
     batch: Any = play(AdaptiveGate(weights), env, 5, [0, 0, 0])
     same, tighter, leaving = ({"calls": batch.calls(b), "metrics": batch.metrics(b)} for b in range(3))
     rule: Any = play(make_policy("lmetric:gate=1", env), env, 5, [0])
