@@ -21,11 +21,12 @@ all experts, and `context_s` with the KV bytes of a token. Contexts have 90 % of
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
-from pydantic import Field, model_validator
+from pydantic import Discriminator, Field, Tag, model_validator
 
 from rllib_scale.config.base import Count, Model, NonNegative, Positive
 from rllib_scale.config.paths import Refers
@@ -137,6 +138,18 @@ PRESETS = MappingProxyType(
 )
 
 
+class FleetSessions(Model):
+    """Live sessions of a fleet, at any number of replicas."""
+
+    total: Count = Field(description="live sessions of all replicas together")
+
+
+Sessions = Annotated[
+    Annotated[Count, Tag("number")] | Annotated[FleetSessions, Tag("total")],
+    Discriminator(lambda value: "total" if isinstance(value, Mapping | FleetSessions) else "number"),
+]
+
+
 class ServiceConfig(Model):
     """How servers serve. In YAML also `service: replica`.
 
@@ -159,7 +172,14 @@ class ServiceConfig(Model):
     part: Part | None = Field(
         default=None, description="sessions to play; unset: train in a training, test in an evaluation, else all"
     )
-    sessions: Count = Field(default=16, description="live sessions per replica, in a closed loop")
+    sessions: Sessions = Field(
+        default=16, description="live sessions in a closed loop: per replica, or {total: N} of the fleet"
+    )
+    start: Literal["anywhere", "first"] = Field(
+        default="anywhere",
+        description="where the first sessions of a closed loop begin: anywhere in their course, as if they had run for "
+        "long, or at their first call, where all later ones and those of an open loop begin",
+    )
     arrivals_per_s: Positive | Literal["recorded"] | None = Field(
         default=None,
         description="sessions per second and replica, in an open loop, or recorded: each once, when it began in the "
@@ -186,6 +206,16 @@ class ServiceConfig(Model):
         if self.block_size is not None and self.format != "mooncake":
             raise ValueError(f"block_size {self.block_size}: not with format {self.format}; valid: with mooncake")
         return self
+
+    @model_validator(mode="after")
+    def _starts_in_a_closed_loop(self) -> ServiceConfig:
+        if self.start == "first" and self.arrivals_per_s is not None:
+            raise ValueError("start first: with arrivals_per_s every session begins at its first call; leave it out")
+        return self
+
+    def live(self, replicas: int) -> int:
+        """Live sessions of a fleet in a closed loop."""
+        return self.sessions.total if isinstance(self.sessions, FleetSessions) else self.sessions * replicas
 
     @property
     def path(self) -> Path | None:

@@ -159,11 +159,17 @@ def explain(error: ValidationError, below: str = "", data: Any = None) -> str:
     return "; ".join(parts) + (f"; and {more} more" if more > 0 else "")
 
 
+_PLAIN = (str, int, float, list, tuple)
+"""Values without keys, but for those of entries."""
+
+
 def _keys(loc: tuple[int | str, ...], data: Any, is_missing: bool) -> tuple[int | str, ...]:
-    """The keys of a mistake's place, without the names by which a union tells its models apart."""
+    """The keys of a mistake's place, without the names by which a union tells its kinds apart."""
     keys: list[int | str] = []
     for depth, key in enumerate(loc):
         if isinstance(data, Mapping) and key not in data and not (is_missing and depth == len(loc) - 1):
+            continue
+        if isinstance(data, _PLAIN) and not (isinstance(data, list | tuple) and isinstance(key, int)):
             continue
         keys.append(key)
         if isinstance(data, Mapping):

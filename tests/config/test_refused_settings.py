@@ -81,6 +81,10 @@ env: {workload: {trace: nowhere.json}} | env.workload.trace: no file
 env: {workload: {fitted: coding}} | env.workload.fitted: no file | valid: coding-agents, or a file
 env: {workload: {fitted: coding-agents, generator: 'json:loads'}} | generator
 env: {decision: {offer: startable}} | offer startable: goes with on_busy reserve
+scenario: agents-replicas, env: {service: {sessions: {totl: 96}}} | 'env.service.sessions.totl'; did you mean 'total'?
+scenario: agents-replicas, env: {service: {sessions: 1.5}} | env.service.sessions: input should be a valid integer
+scenario: agents-replicas, env: {service: {arrivals_per_s: fast}} | env.service.arrivals_per_s: input should be a valid
+scenario: agents-replicas, env: {service: {start: first, arrivals_per_s: 1}} | start first: with arrivals_per_s
 evaluation: {scales: [0]} | evaluation.scales | 1 | 0
 evaluation: {scenarios: [stedy-0.7]} | did you mean 'steady-0.7'
 evaluation: {masks: [feasable]} | evaluation.masks.0 | did you mean 'feasible'

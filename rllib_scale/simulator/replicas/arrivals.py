@@ -19,7 +19,7 @@ def starts(
 ) -> NDArray[Any]:
     """The sessions to come until `end_s`, by (seed, episode).
 
-    In a closed loop the first ones begin in the middle: a script is met in proportion to its calls.
+    The first ones of a closed loop that begin anywhere begin in the middle: a script is met in proportion to its calls.
 
     Raises:
         UserError: recorded arrivals are asked for, and all sessions began at once, or none before `end_s`.
@@ -34,7 +34,7 @@ def starts(
             raise UserError(f"episode.horizon_s {end_s:g}: no recorded session begins before it")
         return rows[rows["at_s"] < end_s]
     draw = np.random.default_rng([seed, episode]).random  # a stream that numpy keeps
-    live = service.sessions * replicas
+    live = service.live(replicas)
     if service.arrivals_per_s is not None:
         rate = service.arrivals_per_s * replicas
         gaps = -np.log1p(-draw(int(rate * end_s + 6 * math.sqrt(rate * end_s) + 10))) / rate
@@ -44,7 +44,9 @@ def starts(
         return rows
     rows = np.zeros(live * int(4 + end_s / 60), START)
     rows["script"] = draw(len(rows)) * len(scripts)
-    rows["script"][:live] = np.searchsorted(np.cumsum(scripts.lengths), draw(live) * scripts.lengths.sum(), "right")
-    rows["skipped"][:live] = draw(live) * scripts.lengths[rows["script"][:live]]
+    if service.start == "anywhere":
+        ends = np.cumsum(scripts.lengths)
+        rows["script"][:live] = np.searchsorted(ends, draw(live) * ends[-1], "right")
+        rows["skipped"][:live] = draw(live) * scripts.lengths[rows["script"][:live]]
     rows["at_s"][:live] = np.sort(draw(live)) * service.spread_s
     return rows

@@ -14,7 +14,7 @@ SMALL = {"kv_tokens": 500_000, "step_s": 0.04, "prefill_s": 1e-4}
 """Holds about six of the sessions."""
 
 
-def fleet(sessions: int = 4, replicas: int = 3, end_s: float = 1000.0, **service: Any) -> EnvConfig:
+def fleet(sessions: Any = 4, replicas: int = 3, end_s: float = 1000.0, **service: Any) -> EnvConfig:
     return EnvConfig.model_validate(
         {
             "cluster": {"tiers": [{"name": "small", "count": replicas, "replica": SMALL}]},
