@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from functools import partial
 
 import streamlit as st
 
@@ -12,7 +13,7 @@ from rllib_scale.results.storage import Location
 
 from ..load import Reader, Results, reader_of
 from ..rows import Setting
-from . import episode_view, selection, views
+from . import episode_view, live_view, selection, views
 from .controls import DARK_STYLE, STYLE, escaped, one, several
 from .runs import RULE, runs
 from .selection import Filters, Options
@@ -34,15 +35,20 @@ def main(homes: Sequence[Location]) -> None:
     st.set_page_config(page_title=f"{homes[0].name} · rllib-scale", layout="wide")
     st.html(STYLE)
     reader = reader_of(*homes)
-    results = reader.read()
+    whole = reader.read()
+    played, results, note = live_view.taken(whole)
     options = selection.options(results.episodes, results.training)
     with st.sidebar:
-        filters = _header_and_filters(results, options)
-    _notes(results.notes)
+        filters = _header_and_filters(results, options, len(played))
+    _notes([*results.notes, *filter(None, [note])])
+    shown = dict(VIEWS)
+    if played:  # where there is nothing else, it comes first
+        own = {"Live": partial(live_view.live_runs, played)}
+        shown = own | shown if results.episodes.empty else shown | own
     if st.context.theme.type == "dark":
         st.html(DARK_STYLE)
     for view, tab in zip(
-        VIEWS.values(), st.tabs(list(VIEWS), key="view", on_change="rerun", bind="query-params"), strict=True
+        shown.values(), st.tabs(list(shown), key="view", on_change="rerun", bind="query-params"), strict=True
     ):
         if tab.open:
             with tab:
@@ -69,13 +75,14 @@ def _notes(notes: Iterable[str]) -> None:
         st.info(f"and {len(notes) - MOST_NOTES} more notes like these")
 
 
-def _header_and_filters(results: Results, options: Options) -> Filters:
+def _header_and_filters(results: Results, options: Options, live_runs: int) -> Filters:
     st.title(escaped(results.sweep), anchor=False)
     counts = Counter(runs(results)["state"])
     rules = counts.pop(RULE, 0)
     states = ", ".join(f"{count} {views.STATES[state].partition(':')[0]}" for state, count in counts.items())
     parts = [f"{len(results.episodes):,} evaluation rows", f"trainings: {states}" * bool(states)]
-    st.caption(" · ".join(filter(None, [*parts, f"rules: {rules}" * bool(rules)])))
+    parts += [f"rules: {rules}" * bool(rules), f"live runs: {live_runs}" * bool(live_runs)]
+    st.caption(" · ".join(filter(None, parts)))
     st.caption(escaped(", ".join(map(str, results.homes))))
     st.subheader("Setting", anchor=False, help="Rows that differ here answer different questions and never mix.")
     scenario = one(st, "Scenario", [setting[0] for setting in options.settings], "Scenario")

@@ -88,13 +88,14 @@ def sections(results: Results, gantt: DrawGantt | None = None) -> Iterator[Secti
     """
     played, others = take(results)
     for one in played:
-        yield _section(one, gantt)
+        yield section_of(one, gantt)
     yield from sections_of(others, gantt)
 
 
-def _section(one: Played, gantt: DrawGantt | None) -> LiveSection:
+def section_of(one: Played, gantt: DrawGantt | None = None) -> LiveSection:
+    """A run beside its simulation; see `sections`."""
     run, slug = one.run, one.run.slug
-    section = LiveSection(f"live-{slug}", f"{run.scheduler} on {run.cluster.num_servers} servers, {run.scenario}")
+    section = LiveSection(f"live-{slug}", title_of(run))
     section.best = _lines(one)
     _add_gantt(section, one, gantt)
     section.add(f"run-times-{slug}", "Waits, and the time that Ray took", _times(run), wide=True)
@@ -102,6 +103,11 @@ def _section(one: Played, gantt: DrawGantt | None) -> LiveSection:
     section.add_table(f"run-waits-{slug}", "Waits and use of the servers", _waits(run), WAITS_HOW)
     section.add_table(f"run-overhead-{slug}", "Time of a task beyond its sleep", _overheads(run), OVERHEAD_HOW)
     return section
+
+
+def title_of(run: Run) -> str:
+    """Policy, servers and scenario of a run."""
+    return f"{run.scheduler} on {run.cluster.num_servers} servers, {run.scenario}"
 
 
 def _lines(one: Played) -> list[str]:

@@ -82,13 +82,6 @@ def add_rows(folder: Path, policy: Policy, scenario: str, seed: int, live: LiveR
         of_workflows = workflow_metrics(ended, live.workload, schedule, end_s)
         rows.append(identity | metrics | of_workflows | lower_bounds(ended, live.workload))
         sides.append(Side.of(identity, schedule, end_s))
-    dataset.append(
-        folder,
-        schedulers=[simulated, simulated | lived],
-        problems=[{"problem": problem, "scenario": scenario, **described(world_of(env, defaults=True) | given)}],
-        protocols=[{"protocol": protocol, **described(protocol_of(env, defaults=True))}],
-        episodes=rows,
-    )
     run = Run(
         scheduler=policy.name,
         scenario=scenario,
@@ -100,4 +93,11 @@ def add_rows(folder: Path, policy: Policy, scenario: str, seed: int, live: LiveR
         live=sides[0],
         simulated=sides[1],
     )
-    runs.write(Location(str(folder)), run)
+    runs.write(Location(str(folder)), run)  # first: rows without it would be of two schedulers
+    dataset.append(
+        folder,
+        schedulers=[simulated, simulated | lived],
+        problems=[{"problem": problem, "scenario": scenario, **described(world_of(env, defaults=True) | given)}],
+        protocols=[{"protocol": protocol, **described(protocol_of(env, defaults=True))}],
+        episodes=rows,
+    )

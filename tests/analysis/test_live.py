@@ -142,6 +142,36 @@ def test_the_last_run_of_a_scheduler_counts_and_one_of_many_attempts_has_no_char
     assert [named.name.rpartition("-reserve-")[0] for named in section.tables] == ["run", "run-waits"]
 
 
+def whole_page(folder: str) -> None:
+    """Streamlit runs this function's source."""
+    from rllib_scale_analysis.dashboard.page import main
+
+    from rllib_scale.results.storage import Location
+
+    main([Location(folder)])
+
+
+def test_the_dashboard_shows_one_policy_live_and_simulated(tmp_path: Path) -> None:
+    apps = pytest.importorskip("streamlit.testing.v1")
+    add_run(tmp_path / "runs", "reserve")
+    page = apps.AppTest.from_function(whole_page, args=(str(tmp_path / "runs"),)).run(timeout=120)
+    assert not page.exception
+    assert [tab.label for tab in page.tabs][0] == "Live"
+    assert page.selectbox(key="live run").options == ["reserve on 2 servers, steady-0.7"]
+    assert any("20.0 % above its simulation" in line.value for line in page.markdown)
+    assert not [one for one in page.multiselect if one.options], "it is not among the methods that are compared"
+    rows = artificial_episodes(seeds=(1,), scales=(16,), methods=("scale", "crossattn"), episodes=3)
+    add_run(write_folder(tmp_path / "both", rows, []), "reserve")
+    page = apps.AppTest.from_function(whole_page, args=(str(tmp_path / "both"),)).run(timeout=120)
+    assert not page.exception
+    assert [tab.label for tab in page.tabs][-1] == "Live"
+    assert "reserve" not in str(page.multiselect(key="Methods").options)
+    (tmp_path / "runs" / "runs" / "other.json").write_text("{}")
+    page = apps.AppTest.from_function(whole_page, args=(str(tmp_path / "runs"),)).run(timeout=120)
+    assert not page.exception
+    assert any("not a run of" in note.value for note in page.info)
+
+
 def test_a_file_that_is_no_run_is_refused(tmp_path: Path) -> None:
     add_run(tmp_path, "reserve")
     (tmp_path / "runs" / "other.json").write_text("{}")
