@@ -12,6 +12,18 @@ class UserError(Exception):
     """Bad input. The message names the key, the value and what is valid."""
 
 
+def last_line(traceback: str) -> str:
+    """What a traceback ends with; of a `UserError` the message alone, as everywhere.
+
+    >>> last_line("Traceback ...\\nrllib_scale.errors.UserError: a.yaml: no such file\\n")
+    'a.yaml: no such file'
+    >>> last_line("Traceback ...\\nValueError: no")
+    'ValueError: no'
+    """
+    lines = traceback.strip().splitlines() or [""]
+    return lines[-1].removeprefix(f"{UserError.__module__}.{UserError.__qualname__}: ")
+
+
 def extra(name: str) -> str:
     """The command that installs an optional part, with the versions that fit together."""
     return f"in a clone: pip install --constraint constraints.txt --editable '.[{name}]'"

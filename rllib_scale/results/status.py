@@ -20,7 +20,7 @@ from pyarrow import fs
 
 from rllib_scale.config.plan import Plan, SweepConfig
 from rllib_scale.config.yaml_files import build_model
-from rllib_scale.errors import UserError
+from rllib_scale.errors import UserError, last_line
 from rllib_scale.results import dataset
 from rllib_scale.results.storage import AT_ONCE, Location, first_line
 from rllib_scale.results.tables import read_manifest
@@ -265,8 +265,7 @@ def _unfinished(
     state: State = "stopped" if quiet else "running"
     if error is not None and (quiet or max(map(int, _FAILURE.findall(error)), default=0) > MAX_RESTARTS):
         state = "failed"
-    said = error.strip().splitlines() if error else []
-    return Training(name, scheduler, state, epochs, last, logs, updated, said[-1] if said else None)
+    return Training(name, scheduler, state, epochs, last, logs, updated, last_line(error) if error else None)
 
 
 def _error(path: Location) -> str | None:

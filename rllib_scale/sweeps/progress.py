@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from ray import tune
 
 from rllib_scale.clusters.placement import STARTING
-from rllib_scale.errors import UserError, counted
+from rllib_scale.errors import UserError, counted, last_line
 from rllib_scale.results.storage import Location
 from rllib_scale.results.tables import is_there
 from rllib_scale.sweeps.checkpoints import newest_in
@@ -199,8 +199,8 @@ class TuneProgress(tune.Callback):
 
     def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **_: Any) -> None:
         """Note the error of a training that failed for good; Tune's results are read from a storage that may fail."""
-        lines = Path(trial.error_file).read_text(encoding="utf-8").strip().splitlines()
-        self.failed[str(trial.config["trial"])] = lines[-1]
+        text = Path(trial.error_file).read_text(encoding="utf-8")
+        self.failed[str(trial.config["trial"])] = last_line(text)
         self._speak(trials)
 
     def on_step_end(self, iteration: int, trials: list[Any], **_: Any) -> None:
