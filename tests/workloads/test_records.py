@@ -151,6 +151,8 @@ CALLS = {
     "scaffolding": ("events",),
 }
 """Where a record has a list of calls."""
+IN_TIME = {"kv-cache-tester": ("requests", "t"), "copilot": ("turns", "turn_id")}
+"""Where a record has a list whose entries have times, and a key whose values differ among them."""
 WITHOUT_IDS = {
     "mooncake": "requests the same as an earlier one, kept",
     "wfformat": "workflows the same as an earlier one, kept",
@@ -252,6 +254,20 @@ def check_list(rng: random.Random, name: str, records: Records, before: Read, pa
 def check_shuffled(rng: random.Random, name: str, records: Records, before: Read, path: Path) -> None:
     found = Read(name, lines_of(rng.sample(records, len(records)), path))
     assert (found.tasks, found.news(before)) == (before.tasks, {})
+
+
+def check_shuffled_within(rng: random.Random, name: str, records: Records, before: Read, path: Path) -> None:
+    """The same of a list within a record whose entries have times; that they stood elsewhere is counted."""
+    if name not in IN_TIME:
+        return
+    (key, called), shuffled, moved = IN_TIME[name], copy.deepcopy(records), 0
+    for record in shuffled:
+        were = [entry[called] for entry in record[key]]
+        rng.shuffle(record[key])
+        moved += sum(entry[called] != was for entry, was in zip(record[key], were, strict=True))
+    found = Read(name, lines_of(shuffled, path))
+    assert found.tasks == before.tasks
+    assert found.news(before) == ({f"{key} out of the order of time, sorted": moved} if moved else {})
 
 
 def failed(rng: random.Random, name: str, record: Any) -> Any:
@@ -368,6 +384,7 @@ CHECKS = [
     check_second_file,
     check_list,
     check_shuffled,
+    check_shuffled_within,
     check_failed,
     check_nested,
     check_corrupted,

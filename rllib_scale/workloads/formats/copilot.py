@@ -12,11 +12,11 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from rllib_scale.errors import UserError
 from rllib_scale.workloads.formats.base import Seen
 from rllib_scale.workloads.formats.calls import Call
 from rllib_scale.workloads.formats.fields import Amount, Name, Record, Timestamp, Whole
 from rllib_scale.workloads.formats.mapping import SessionMapping
+from rllib_scale.workloads.formats.records import in_time
 from rllib_scale.workloads.formats.sessions import Sessions, read_sessions, session_format
 
 
@@ -48,20 +48,12 @@ class _Session(Record):
 
 
 def _add(session: _Session, where: str, sessions: Sessions) -> None:
-    began_s = float("-inf")
-    for i, entry in enumerate(session.turns):
-        start_s = min((call.timestamp for call in entry.llm_calls), default=began_s)
-        if start_s < began_s:
-            raise UserError(
-                f"{where}: turns.{i}: timestamp: the turn begins before the turn above: the clock runs backwards"
-            )
-        began_s = start_s
     counts, seen = sessions.progress.counts, sessions.progress.seen
     if session.session_id is None:
         seen.is_equal("sessions the same as an earlier one, kept", repr(session))
     own, calls, turn = Seen(counts), list[Call](), 0
-    for entry in session.turns:
-        began = entry.llm_calls and entry.llm_calls[0].timestamp
+    for entry in in_time(session.turns, _began_s, counts, "turns"):
+        began = entry.llm_calls and _began_s(entry)
         if began and seen.is_repeated("turns", session.session_id, entry.turn_id or began):
             continue
         for call in entry.llm_calls:
@@ -75,6 +67,10 @@ def _add(session: _Session, where: str, sessions: Sessions) -> None:
         counts["turns without calls"] += not entry.llm_calls
         counts["tool batches"] += len(entry.tool_batches or ())
     sessions.add_dated(calls)
+
+
+def _began_s(turn: _Turn) -> float:
+    return min((call.timestamp for call in turn.llm_calls), default=float("-inf"))
 
 
 def _call(data: _Call, turn: int, sessions: Sessions) -> Call:

@@ -25,6 +25,7 @@ from rllib_scale.workloads.formats.base import Seen
 from rllib_scale.workloads.formats.calls import Agent, Block, Blocks, last_whole
 from rllib_scale.workloads.formats.fields import Amount, BlockSize, Name, Record, Whole
 from rllib_scale.workloads.formats.mapping import SessionMapping
+from rllib_scale.workloads.formats.records import in_time
 from rllib_scale.workloads.formats.sessions import Sessions, read_sessions, session_format
 
 
@@ -87,14 +88,9 @@ class _Reader:
     def agent(self, data: _Session, where: str, began_s: float = 0.0, turn: int | None = None) -> Agent:
         """An agent from its requests. Those of a subagent all belong to the `turn` in which it was started."""
         agent = Agent([], prefix=(data.tool_tokens or 0, data.system_tokens or 0))
-        current, stop, last_t = turn or 0, "", 0.0
-        for i, entry in enumerate(data.requests):
+        current, stop = turn or 0, ""
+        for i, entry in in_time([*enumerate(data.requests)], lambda each: each[1].t, self.counts, "requests"):
             at, t = f"{where}, request {i}", entry.t
-            if t < last_t:
-                raise UserError(
-                    f"{at}: t is {t:g}, before the {last_t:g} of the request above: the clock runs backwards"
-                )
-            last_t = t
             if isinstance(entry, _Subagent):
                 start_s = began_s + t - (entry.duration_ms or 0.0) / 1000
                 if start_s < began_s:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
 
 from rllib_scale.workloads.formats.calls import Call
+
+T = TypeVar("T")
 
 DONE = re.compile(
     "|ok|unset|none|noerror|success|succeeded|successful|completed?|finished|done|stop|length|toolcalls|functioncall|"
@@ -115,6 +117,15 @@ def _is_work(counts: Counter[str], prompt: int | None, answer: int | None, statu
         counts["calls of 0 tokens, left out"] += 1
         return False
     return True
+
+
+def in_time(entries: Sequence[T], begins: Callable[[T], float], counts: Counter[str], what: str) -> list[T]:
+    """Entries of a record in the order of their times; those that stood elsewhere are counted."""
+    ordered = sorted(entries, key=begins)
+    counts[f"{what} out of the order of time, sorted"] += sum(
+        entry is not other for entry, other in zip(entries, ordered, strict=True)
+    )
+    return ordered
 
 
 def unit_s(times: Iterable[float]) -> float:
