@@ -13,11 +13,11 @@ class UserError(Exception):
 
 
 def last_line(traceback: str) -> str:
-    """What a traceback ends with; of a `UserError` the message alone, as everywhere.
+    r"""What a traceback ends with; of a `UserError` the message alone, as everywhere.
 
-    >>> last_line("Traceback ...\\nrllib_scale.errors.UserError: a.yaml: no such file\\n")
+    >>> last_line("Traceback ...\nrllib_scale.errors.UserError: a.yaml: no such file\n")
     'a.yaml: no such file'
-    >>> last_line("Traceback ...\\nValueError: no")
+    >>> last_line("Traceback ...\nValueError: no")
     'ValueError: no'
     """
     lines = traceback.strip().splitlines() or [""]

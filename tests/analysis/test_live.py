@@ -156,7 +156,7 @@ def test_the_dashboard_shows_one_policy_live_and_simulated(tmp_path: Path) -> No
     add_run(tmp_path / "runs", "reserve")
     page = apps.AppTest.from_function(whole_page, args=(str(tmp_path / "runs"),)).run(timeout=120)
     assert not page.exception
-    assert [tab.label for tab in page.tabs][0] == "Live"
+    assert page.tabs[0].label == "Live"
     assert page.selectbox(key="live run").options == ["reserve on 2 servers, steady-0.7"]
     assert any("20.0 % above its simulation" in line.value for line in page.markdown)
     assert not [one for one in page.multiselect if one.options], "it is not among the methods that are compared"
@@ -164,7 +164,7 @@ def test_the_dashboard_shows_one_policy_live_and_simulated(tmp_path: Path) -> No
     add_run(write_folder(tmp_path / "both", rows, []), "reserve")
     page = apps.AppTest.from_function(whole_page, args=(str(tmp_path / "both"),)).run(timeout=120)
     assert not page.exception
-    assert [tab.label for tab in page.tabs][-1] == "Live"
+    assert page.tabs[-1].label == "Live"
     assert "reserve" not in str(page.multiselect(key="Methods").options)
     (tmp_path / "runs" / "runs" / "other.json").write_text("{}")
     page = apps.AppTest.from_function(whole_page, args=(str(tmp_path / "runs"),)).run(timeout=120)
