@@ -217,9 +217,8 @@ class HoldingRouter:
         others = np.array([queued.get(name, 0) for name in names], np.int64)
         starts = np.empty((len(order), 2), np.int64)
         self._fleet.now["time"] = now = self.clock()
-        self._decisions += self.waiting
         known, heard = self._known.table, self._heard[: self._heard_end]
-        count = _answer_round(
+        count, answered = _answer_round(
             *(known, heard, self._asked.table, order, self._row_of, self._number_of, self._places, others),
             *(self._values, self._rng, starts, self._table),
         )
@@ -227,7 +226,7 @@ class HoldingRouter:
         found = [(keys[position], names[at]) for position, at in starts[:count].tolist()]
         self._sent.update(found)
         self._shared = {name for name, calls in zip(names, others.tolist(), strict=True) if calls > 0}
-        self._started += count
+        self._started, self._decisions = self._started + count, self._decisions + answered
         self._waited_s += count * now - float(self._asked.table["asked_s"][order[starts[:count, 0]]].sum())
         self._rounds, self._deciding_s = self._rounds + 1, self._deciding_s + time.monotonic() - began
         return found

@@ -85,6 +85,19 @@ def test_a_full_replica_is_waited_for_and_calls_of_other_handles_count() -> None
     assert other.others_on() == {"a", "b"}
 
 
+def test_an_answer_of_the_rule_is_a_decision_and_a_wait_without_one_is_none() -> None:
+    router, small = Router("lmetric"), [each._replace(max_concurrent=1) for each in TWO]
+    for session in "klm":
+        router.arrive(session, Demand(session=session, prompt_tokens=10), 0.0)
+    assert len(router.round(small, {})) == 2
+    assert router.stats().decisions == 2, "no replica has a place for m: the rule is not asked"
+    router.round(small, {})
+    assert router.stats().decisions == 2
+    router.leave("k")
+    assert [session for session, _ in router.round(small, {})] == ["m"]
+    assert router.stats().decisions == 3
+
+
 def test_a_rule_whose_terms_a_router_does_not_know_is_refused_and_no_other_reads_them() -> None:
     """Whatever stands where only a simulator writes, the others decide the same."""
     refused: list[str] = []

@@ -35,7 +35,7 @@ ASKED = np.dtype(
 
 @compiled
 def answer_round(known, heard, asked, order, row_of, numbers, places, others, rule, rng, found, table):  # type: ignore[no-untyped-def]
-    """Answer the requests that wait, the first that came first; returns how many start.
+    """Answer the requests that wait, the first that came first; returns how many start, and how many are answered.
 
     Args:
         known: sessions, KNOWN. A session that starts here has its replica as `at` and `home` afterwards.
@@ -55,7 +55,7 @@ def answer_round(known, heard, asked, order, row_of, numbers, places, others, ru
     now, replicas = fleet.now[0], fleet.replicas
     now.held = _write_running(fleet, asked, order, row_of, others)
     _write_sessions(fleet, known, heard, row_of)
-    started, with_place = 0, 0
+    started, answered, with_place = 0, 0, 0
     for at in range(len(replicas)):
         with_place += replicas[at].calls < places[at]
     for position in range(len(order)):
@@ -66,6 +66,7 @@ def answer_round(known, heard, asked, order, row_of, numbers, places, others, ru
             continue
         session = known[request.session]
         at = _offer(fleet, session, request, rule, rng)
+        answered += 1
         if at == NONE or replicas[at].calls >= places[at]:
             continue
         if session.at != NONE and _is_active(session, now.time):
@@ -81,7 +82,7 @@ def answer_round(known, heard, asked, order, row_of, numbers, places, others, ru
         now.held -= 1
         found[started, 0], found[started, 1] = position, at
         started += 1
-    return started
+    return started, answered
 
 
 @internal
