@@ -127,7 +127,7 @@ def _lines(one: Played) -> list[str]:
         )
     waits = [float(_wait_s(side.schedule).mean()) for side in run.sides]
     lines.append(f"From ready to start took {waits[0]:.2f} s on average, {waits[1]:.2f} s in the simulation.")
-    lines += [f"{run.guard[0].upper()}{run.guard[1:]}."] * bool(run.guard)
+    lines += [f"{run.guard[:1].upper()}{run.guard[1:]}."] * bool(run.guard)
     return lines + [f"Workflow {number} was given up: {why}" for number, why in run.failed.items()]
 
 
