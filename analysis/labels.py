@@ -14,7 +14,10 @@ LABELS = {
     "response_mean_s": "response of completed tasks (s)",
     "response_censored_s": "mean response of all tasks that arrived (s)",
     "above_bound_percent": "above bound (%)",
+    "response_censored_p99_s": "calls, 99 % (s)",
     "jct_mean_s": "mean JCT (s)",
+    "jct_censored_s": "mean time of turns (s)",
+    "jct_censored_p99_s": "turns, 99 % (s)",
     "jct_median_s": "median JCT (s)",
     "jct_p95_s": "95th percentile of JCT (s)",
     "jct_p99_s": "99th percentile of JCT (s)",
@@ -108,6 +111,7 @@ LOWER_IS_BETTER = frozenset(
     {"unfinished", "response_mean_s", "response_censored_s", "above_bound_percent", "mean_rank", "worst_ratio"}
     | {"worst_against_base", "worse_percent"}
     | {"jct_mean_s", "jct_median_s", "jct_p95_s", "jct_p99_s", "sojourn_mean_s", "sojourn_p95_s", "invalid_share"}
+    | {"response_censored_p99_s", "jct_censored_s", "jct_censored_p99_s"}
     | {"ttft_mean_s", "ttft_p95_s", "tpot_mean_s", "session_mean_s", "recomputed_tokens", "longest_hold_s"}
     | {"invalid_no_fit", "invalid_busy_avoidable", "invalid_busy_unavoidable", "objective", "objective_validation"}
     | {name for name in LABELS if name.startswith("against_base_")}

@@ -17,7 +17,10 @@ from . import charts, episodes
 from .controls import one, selected_rows, show_figure, show_table
 from .selection import Filters
 
-ON_REPLICAS = ("jct_mean_s", "jct_p99_s", "ttft_mean_s", "hit_rate", "output_per_gpu_hour", "longest_hold_s")
+ON_REPLICAS = (
+    *("response_censored_p99_s", "jct_censored_s", "jct_censored_p99_s", "longest_hold_s"),
+    *("ttft_mean_s", "hit_rate", "output_per_gpu_hour"),
+)
 WINDOW_S = 300
 """Calls of so long a time are drawn."""
 

@@ -28,9 +28,9 @@ WORKFLOW_METRICS = (
     *("sojourn_mean_s", "sojourn_p95_s", "slo_share", "moved_share", "utilisation"),
 )
 REPLICA_METRICS = (
+    *("response_censored_p99_s", "jct_censored_s", "jct_censored_p99_s", "longest_hold_s", "held_calls"),
     *("jct_mean_s", "jct_p99_s", "session_mean_s", "ttft_mean_s", "ttft_p95_s", "tpot_mean_s", "slo_share"),
     *("goodput_per_s", "output_per_gpu_hour", "hit_rate", "recomputed_tokens", "evicted_tokens", "working_set"),
-    *("held_calls", "longest_hold_s"),
 )
 Stated = Mapping[tuple[str, int], tuple[float, float]]
 """Method and number of servers -> mean and standard deviation that the paper states."""

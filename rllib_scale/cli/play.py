@@ -132,8 +132,10 @@ def _print_comparison(frame: pd.DataFrame, problem: Problem) -> None:
     columns |= {"return ↑": mean("episode_return", 2)}
     if "hit_rate" in frame:
         del columns["return ↑"]
+        columns |= {"p99 (s) ↓": mean("response_censored_p99_s", 1), "turn (s) ↓": mean("jct_censored_s", 1)}
+        columns |= {"turn p99 (s) ↓": mean("jct_censored_p99_s", 0), "longest hold (s) ↓": mean("longest_hold_s", 0)}
         columns |= {"TTFT p95 (s) ↓": mean("ttft_p95_s", 2), "hit rate ↑": mean("hit_rate", 2)}
-        columns |= {"output/GPU h ↑": mean("output_per_gpu_hour", 0), "longest hold (s)": mean("longest_hold_s", 0)}
+        columns |= {"output/GPU h ↑": mean("output_per_gpu_hour", 0)}
     if problem.workload is not None and problem.workload.has_deadlines:
         columns["in time ↑"] = lambda row: "-" if math.isnan(share := row["mean"]["slo_share"]) else f"{share:.0%}"
     if any(row["invalid_share"] > 0 for row in rows):

@@ -68,6 +68,9 @@ WORKFLOW_COLUMNS: dict[str, tuple[str, str]] = {
 """Of whole workflows, `rllib_scale.evaluation.workflows`; missing in the reproduction's rows."""
 REPLICA_COLUMNS: dict[str, tuple[str, str]] = {
     "response_p99_s": ("float64", "99th percentile of the response of completed calls [s]"),
+    "response_censored_p99_s": ("float64", "99th percentile of the time of calls, open ones by their age [s]"),
+    "jct_censored_s": ("float64", "mean time of turns: the integral of turns in progress over turns begun [s]"),
+    "jct_censored_p99_s": ("float64", "99th percentile of the time of turns, those in progress by their age [s]"),
     "response_tail_s": ("float64", "mean time of the slowest hundredth of calls, those still held included [s]"),
     **{
         f"{name}_{statistic}_s": ("float64", f"{words} of {what} [s]")
@@ -87,13 +90,18 @@ REPLICA_COLUMNS: dict[str, tuple[str, str]] = {
     "recomputed_tokens": ("Int64", "tokens computed again: lost from caches since an earlier call, or by preemption"),
     "recomputed_share": ("float64", "the same over all prompt tokens"),
     "evicted_tokens": ("Int64", "tokens evicted from caches"),
-    "working_set": ("float64", "tokens of active sessions over the memory for contexts, mean over time"),
-    "held_calls": ("Int64", "calls that were held back"),
-    "longest_hold_s": ("float64", "longest time that a call was held [s]"),
+    "working_set": (
+        "float64",
+        "tokens of active sessions over the memory for contexts, mean over time; a prefix that some share at a replica "
+        "counts once there",
+    ),
+    "held_calls": ("Int64", "calls that were held back, those still held included"),
+    "longest_hold_s": ("float64", "longest time that a call was held, those still held included [s]"),
 }
 """With `service: replica`, of the time after the warm-up; missing otherwise. In other columns tasks are calls there,
 workflows are turns, response_censored_s is the integral of open calls over completed ones (Little's law), and slo_share
-is the share of calls within both objectives."""
+is the share of calls within both objectives, of those that are answered and those, held or running, that miss one
+already."""
 BOUND_COLUMNS: dict[str, tuple[str, str]] = {
     "bound_critical_path_s": ("float64", "lower bound on response_censored_s of any scheduler: no queues [s]"),
     "bound_capacity_s": ("float64", "the best lower bound on it, with the servers' capacity [s]; NaN if none is known"),

@@ -21,7 +21,8 @@ from rllib_scale.simulator.replicas.loop import DONE
 from rllib_scale.simulator.replicas.metrics import Begun, measure
 from rllib_scale.simulator.replicas.rules import play
 from rllib_scale.simulator.replicas.scripts import scripts_of
-from rllib_scale.simulator.replicas.state import CALL, FLEET, RECORD, Fleet, grown, new_fleet
+from rllib_scale.simulator.replicas.spans import open_calls
+from rllib_scale.simulator.replicas.state import FLEET, Fleet, grown, new_fleet
 from rllib_scale.workloads.random_numbers import new_generator
 
 _STREAM = 1
@@ -128,7 +129,8 @@ class ReplicaEngine:
 
     def metrics(self, b: int = 0) -> dict[str, Any]:
         """Metrics of fleet b so far; names and units in `rllib_scale/results/columns.py`."""
-        found = measure(self.calls(b), self._fleets[b], self._begun[b], self.scripts, self.config)
+        fleet = self._fleets[b]
+        found = measure(self.calls(b), open_calls(fleet), fleet, self._begun[b], self.scripts, self.config)
         return found | {"episode_return": -float(self._now[b]["open_call_s"])}
 
     def calls(self, b: int = 0) -> NDArray[Any]:
@@ -137,18 +139,8 @@ class ReplicaEngine:
         return np.concatenate([*self._records[b], fleet.records[: self._now[b]["records"]]])
 
     def open_calls(self, b: int = 0) -> NDArray[Any]:
-        """Calls of fleet b that are asked and not answered, RECORD; their end is inf, a time that has not come -1."""
-        fleet = self._fleets[b]
-        is_open, row = np.ones(len(fleet.calls), dtype=bool), int(fleet.now[0]["free_calls"])
-        while row >= 0:
-            is_open[row], row = False, int(fleet.calls[row]["next"])
-        calls = fleet.calls[is_open]
-        sessions, table = fleet.sessions[calls["session"]], np.zeros(len(calls), RECORD)
-        for name in set(RECORD.names or ()) & set(CALL.names or ()):
-            table[name] = calls[name]
-        table["session"], table["script"], table["end_s"] = sessions["number"], sessions["script"], np.inf
-        table["turn"] = fleet.tasks["turn"][fleet.first_task[sessions["script"]] + calls["call"]]
-        return table
+        """Calls of fleet b that are asked and not answered, see `spans.open_calls`."""
+        return open_calls(self._fleets[b])
 
     def schedule(self, b: int = 0) -> np.ndarray:
         """Completed calls of fleet b as attempts, dtype SCHEDULE: workflows are sessions, tasks their calls."""

@@ -129,7 +129,6 @@ FLEET = np.dtype(
         ("open_asked_s", _F),  # sum of the times at which they were asked
         ("open_age_s2", _F),  # integral of the sum of their ages over time
         ("active_tokens", _F),
-        ("active_token_s", _F),
         ("active_for_s", _F),  # so long after its last answer a session is active
     ],
     align=True,
