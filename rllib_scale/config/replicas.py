@@ -9,8 +9,9 @@ Sources of the presets:
 - [BLIS] github.com/inference-sim/inference-sim (Apache-2.0), "trained physics": `step_s` and `context_s` of
   Llama-3.1-8B on L40S, A100, H100 and 4xH100, `call_s`, `request_s`.
 - [FIT] `rllib-scale fit-replica` on LLMServingSim's run (MIT) of Llama-3.1-8B on an RTX PRO 6000: docs/replicas.md.
-- [POD] serial prefills on a pod of two H100 (github.com/zetxqx/thunderagent-original-verification): 28 to 33 us a token
-  at 58,000 to 66,000 tokens, 61 to 64 us at 165,000 to 176,000.
+- [POD] a pod of two H100 (github.com/zetxqx/thunderagent-original-verification): serial prefills of 28 to 33 us a token
+  at 58,000 to 66,000 tokens, 61 to 64 us at 165,000 to 176,000; steps of 7.8 ms with 2.5 calls and of 20.4 ms with 10,
+  whose contexts are taken as 227,000 and 783,000 tokens together: `step_s` and `context_s` solve the two.
 - [FLOP] FLOPs over the GPU's peak in 16 bit, of which prefill reaches a share: 2 FLOP per active weight and token, and
   4 x layers x width for each pair of tokens; the shares are .45 (H100), .38 (A100), .32 (L40S), and
   .76 (RTX PRO 6000) by [FIT].
@@ -45,9 +46,9 @@ class Replica(Model):
 
     texts: ClassVar = (*(f"{gpu}/{model}" for gpu in GPU_NAMES for model in MODEL_NAMES), "2xh100/30b-a3b")
 
-    step_s: Positive = Field(default=8e-3, description="any step")
+    step_s: Positive = Field(default=2.67e-3, description="any step")
     call_s: NonNegative = Field(default=3e-5, description="each call in a step; a fit cannot tell it from the others")
-    context_s: NonNegative = Field(default=1.2e-8, description="each token of context of the calls that decode")
+    context_s: NonNegative = Field(default=2.225e-8, description="each token of context of the calls that decode")
     prefill_s: NonNegative = Field(default=1.22e-5, description="each prefill token")
     attention_s: NonNegative = Field(default=5.9e-10, description="each prefill token and token before it")
     request_s: NonNegative = Field(default=0.0, description="each request, outside of steps")
@@ -131,7 +132,7 @@ PRESETS = MappingProxyType(
     | {
         "2xh100/30b-a3b": Replica(
             gpus=2,
-            sources="prefill_s, attention_s: [POD]; kv_tokens: as measured there; step_s, call_s, context_s, "
+            sources="step_s, context_s, prefill_s, attention_s: [POD]; kv_tokens: as measured there; call_s, "
             "token_budget, max_calls: assumed",
         )
     }

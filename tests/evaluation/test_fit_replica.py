@@ -121,6 +121,12 @@ def test_presets_are_all_pairs_that_name_their_sources() -> None:
         assert "assumed" in replica.sources
 
 
+@pytest.mark.parametrize(("calls", "context", "measured_s"), [(2.5, 227_000, 7.8e-3), (10, 783_000, 20.4e-3)])
+def test_the_pod_takes_the_steps_that_were_measured(calls: float, context: int, measured_s: float) -> None:
+    pod = PRESETS["2xh100/30b-a3b"]
+    assert pod.step_s + pod.call_s * calls + pod.context_s * context == pytest.approx(measured_s, rel=0.005)
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(not TRACES.exists(), reason="the measured logs are beside the clone")
 def test_loads_of_vllm_that_were_not_fitted_are_met_within_4_percent() -> None:

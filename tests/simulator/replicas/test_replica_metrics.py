@@ -94,7 +94,7 @@ def account(calls: list[Asked], sizes: dict[tuple[int, int], int], begin_s: floa
         "slo_share": met / decided,
         "held_calls": sum(hold > 0 for hold in holds),
         "longest_hold_s": max(holds),
-        "jct_censored_s": integral / begun,
+        "jct_censored_s": integral / max(1, begun),
         "jct_censored_p99_s": float(np.quantile(lasted, 0.99)),
     }
 

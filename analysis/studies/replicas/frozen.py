@@ -1,0 +1,188 @@
+"""The rules of commit COMMIT, frozen: what later gates, orders and policies of this study are compared with.
+
+    python analysis/studies/replicas/frozen.py SESSIONS ROWS [--rules "RULE;..."] [--parts "PART;..."] [--set second]
+    python analysis/studies/replicas/frozen.py --compare ROWS [--parts "PART;..."]
+
+The first plays rules or policies on every load, in the episodes of the frozen rows, and writes ROWS (parquet); without
+--rules those that are frozen. The second prints 100 ln of the ratio of means to the frozen `lmetric:gate=1` of the same
+episodes (in `short gaps` also to the best constant gate there), with 95 % intervals over episodes.
+
+SESSIONS: recorded sessions in the format of kv-cache-tester, of which the test half is played. `short gaps` is 84 of
+them per replica from their first call, with gaps of at most 10 s, half the tokens and answers 1.5 times as long.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+from scipy import stats
+from study import BEST, MIXED, POD, Fleet, problem  # type: ignore[import-not-found]
+
+from rllib_scale.evaluation.play import play
+from rllib_scale.policies.make import make_policy
+
+HERE = Path(__file__).parent
+FROZEN = HERE / "frozen"
+SEEDS = {"first": 62_101, "second": 62_102}
+"""Evaluation seeds of two sets of rows; no search or training uses them. Nobody opens the second before the learned
+policy of this study is decided."""
+RULES = ("lmetric", BEST)
+GATES = tuple(f"lmetric:gate={share:g}" for share in (0.5, 0.6, 0.7, 0.8, 0.9, 1.0))
+SEARCHED = tuple(f"policies/{name}" for name in ("balanced", "even", "tail"))
+SHORT = "short gaps"
+METRICS = (
+    *("completed", "unfinished", "response_mean_s", "response_p99_s", "response_censored_s", "response_censored_p99_s"),
+    *("jct_mean_s", "jct_p99_s", "jct_censored_s", "jct_censored_p99_s", "ttft_mean_s", "ttft_p95_s", "tpot_mean_s"),
+    *("output_per_gpu_hour", "hit_rate", "working_set", "held_calls", "longest_hold_s", "slo_share"),
+)
+COMPARED = {
+    "response_censored_s": "mean",
+    "response_censored_p99_s": "p99",
+    "jct_censored_s": "turn",
+    "output_per_gpu_hour": "output",
+    "longest_hold_s": "longest hold",
+}
+"""Times of calls and turns with those that are open."""
+
+
+class Load(NamedTuple):
+    """A part of the study at one of its loads."""
+
+    part: str
+    fleet: Fleet
+    service: dict[str, Any]
+    rules: tuple[str, ...]
+    episodes: int
+    hours: int = 1
+
+    @property
+    def at(self) -> float:
+        """Live sessions, or sessions per second, of a replica."""
+        return float(self.service.get("arrivals_per_s") or self.service["sessions"])
+
+
+def loads() -> Iterator[Load]:
+    """Everything that is played: the loads of study.py, 12 sessions, and short gaps."""
+    every, pods = (*RULES, *SEARCHED), {"pod": (8, POD)}
+    for live in (8, 12, 16, 20, 24, 28, 32, 40):
+        yield Load("closed loop, 8 replicas", pods, {"sessions": live}, every, 10)
+    for live in (16, 24, 32):
+        yield Load("mixed hardware, 8 replicas", MIXED, {"sessions": live}, every, 10)
+    for rate in (0.004, 0.008, 0.012):
+        yield Load("open loop, 8 replicas", pods, {"arrivals_per_s": rate}, every, 10)
+    for live in (12, 16, 20, 24, 32):
+        yield Load("receipt", {"pod": (1, POD)}, {"sessions": live}, every, 10, hours=2)
+    gaps = {"sessions": 84, "start": "first", "tool_gap_cap_s": 10.0, "think_gap_cap_s": 10.0}
+    yield Load(SHORT, {"pod": (4, POD)}, gaps, (*every, *GATES[:-1]), 10)
+    for live in (16, 24):
+        yield Load("closed loop, 64 replicas", {"pod": (64, POD)}, {"sessions": live}, every, 3)
+    yield Load("closed loop, 512 replicas", {"pod": (512, POD)}, {"sessions": 24}, RULES, 1)
+
+
+def with_half_the_tokens(source: Path, copy: Path) -> Path:
+    """Write the sessions with half the tokens and answers 1.5 times as long."""
+
+    def scale(entry: dict[str, Any]) -> None:
+        for key, factor in (("in", 0.5), ("out", 1.5), ("tool_tokens", 0.5), ("system_tokens", 0.5)):
+            if entry.get(key) is not None:
+                entry[key] = round(factor * entry[key])
+        for inner in entry.get("requests", ()):
+            scale(inner)
+
+    text = gzip.decompress(source.read_bytes()) if source.suffix == ".gz" else source.read_bytes()
+    sessions = [json.loads(line) for line in text.splitlines() if line.strip()]
+    for session in sessions:
+        scale(session)
+    copy.write_text("".join(json.dumps(session) + "\n" for session in sessions), encoding="utf-8")
+    return copy
+
+
+def played(source: Path, which: str, rules: Sequence[str] = (), parts: Sequence[str] = ()) -> Iterator[pd.DataFrame]:
+    """Rows of each rule at each load, in the episodes of a set."""
+    with tempfile.TemporaryDirectory() as folder:
+        short = with_half_the_tokens(source, Path(folder) / "short-gaps.jsonl")
+        for load in loads():
+            if parts and load.part not in parts:
+                continue
+            sessions = short if load.part == SHORT else source
+            env, episodes = problem(sessions, load.fleet, load.hours, part="test", **load.service), range(load.episodes)
+            for rule in rules or load.rules:
+                path = HERE / rule
+                policy = make_policy(str(path) if path.is_dir() else rule, env)
+                engine: Any = play(policy, env, SEEDS[which], list(episodes))
+                facts = {"part": load.part, "load": load.at, "rule": rule, "seed": SEEDS[which]}
+                rows = [facts | {"episode": b} | {key: engine.metrics(b)[key] for key in METRICS} for b in episodes]
+                yield pd.DataFrame(rows).astype(dict.fromkeys(METRICS, np.float32))
+
+
+def against(base: pd.DataFrame, own: pd.DataFrame) -> dict[str, tuple[float, float]]:
+    """100 ln of the ratio of means of each of COMPARED, and half of its 95 % interval, of pairs of episodes.
+
+    The longest hold, which may be 0, is its own mean and that of the base.
+    """
+    key = ["part", "load", "seed", "episode"]
+    pairs = own.merge(base, on=key, suffixes=("", "_base"), validate="one_to_one")
+    assert len(pairs) == len(own), "episodes that the frozen rows lack"
+    found = dict[str, tuple[float, float]]()
+    for metric, name in COMPARED.items():
+        ours, frozen = (pairs[column].astype(float) for column in (metric, f"{metric}_base"))
+        if name == "longest hold":
+            found[name] = ours.mean(), frozen.mean()
+            continue
+        linear = ours / ours.mean() - frozen / frozen.mean()  # to first order, what an episode adds to the logarithm
+        half = stats.t.ppf(0.975, len(pairs) - 1) * linear.std(ddof=1) / len(pairs) ** 0.5 if len(pairs) > 2 else np.nan
+        found[name] = 100 * float(np.log(ours.mean() / frozen.mean())), 100 * float(half)
+    return found
+
+
+def compare(rows: pd.DataFrame) -> None:
+    """Print rows against the frozen ones of the first set."""
+    first = pd.read_parquet(FROZEN / "first.parquet")
+    print("| part | load | rule | base | mean | p99 | turn | output | longest hold, s (base) |\n" + "|---" * 9 + "|")
+    for (part, at), of_load in rows.groupby(["part", "load"], sort=False):
+        frozen = first[(first["part"] == part) & (first["load"] == at)]
+        bases = [BEST]
+        if part == SHORT:
+            constant = frozen[frozen["rule"].isin(GATES)]
+            bases.append(str(constant.groupby("rule")["output_per_gpu_hour"].mean().idxmax()))
+        for rule, own in of_load.groupby("rule", sort=False):
+            for base in bases:
+                found = against(frozen[frozen["rule"] == base], own)
+                texts = [f"{mean:+.1f} ± {half:.1f}" for name, (mean, half) in found.items() if name != "longest hold"]
+                held = "{:.0f} ({:.0f})".format(*found["longest hold"])
+                print("| " + " | ".join([str(part), f"{at:g}", str(rule), base, *texts, held]) + " |")
+
+
+def main() -> None:
+    """See the module."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("paths", nargs="+", type=Path, metavar="PATH")
+    parser.add_argument("--compare", action="store_true")
+    parser.add_argument("--rules", default="")
+    parser.add_argument("--parts", default="")
+    parser.add_argument("--set", default="first", choices=SEEDS)
+    given = parser.parse_args()
+    parts = tuple(part for part in given.parts.split(";") if part)
+    if given.compare:
+        rows = pd.read_parquet(given.paths[0])
+        compare(rows[rows["part"].isin(parts)] if parts else rows)
+        return
+    source, target = given.paths
+    rules = tuple(rule for rule in given.rules.split(";") if rule)
+    every = list[pd.DataFrame]()
+    for rows in played(source, given.set, rules, parts):
+        every.append(rows)
+        print(*rows[["part", "load", "rule"]].iloc[0], flush=True)
+        pd.concat(every, ignore_index=True).to_parquet(target, index=False, compression="zstd")
+
+
+if __name__ == "__main__":
+    main()
