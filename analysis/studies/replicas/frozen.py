@@ -1,11 +1,12 @@
-"""The rules of commit COMMIT, frozen: what later gates, orders and policies of this study are compared with.
+"""The rules of commit 631fb88, frozen: what later gates, orders and policies of this study are compared with.
 
     python analysis/studies/replicas/frozen.py SESSIONS ROWS [--rules "RULE;..."] [--parts "PART;..."] [--set second]
-    python analysis/studies/replicas/frozen.py --compare ROWS [--parts "PART;..."]
+    python analysis/studies/replicas/frozen.py --compare ROWS [--parts "PART;..."] [--loads 24,32,40]
 
 The first plays rules or policies on every load, in the episodes of the frozen rows, and writes ROWS (parquet); without
 --rules those that are frozen. The second prints 100 ln of the ratio of means to the frozen `lmetric:gate=1` of the same
-episodes (in `short gaps` also to the best constant gate there), with 95 % intervals over episodes.
+episodes (in `short gaps` also to the best constant gate there), with 95 % intervals over episodes, for each load and
+their mean.
 
 SESSIONS: recorded sessions in the format of kv-cache-tester, of which the test half is played. `short gaps` is 84 of
 them per replica from their first call, with gaps of at most 10 s, half the tokens and answers 1.5 times as long.
@@ -26,6 +27,7 @@ import pandas as pd
 from scipy import stats
 from study import BEST, MIXED, POD, Fleet, problem  # type: ignore[import-not-found]
 
+from rllib_scale.errors import UserError
 from rllib_scale.evaluation.play import play
 from rllib_scale.policies.make import make_policy
 
@@ -51,6 +53,7 @@ COMPARED = {
     "longest_hold_s": "longest hold",
 }
 """Times of calls and turns with those that are open."""
+HOLD = "longest hold"
 
 
 class Load(NamedTuple):
@@ -74,14 +77,14 @@ def loads() -> Iterator[Load]:
     every, pods = (*RULES, *SEARCHED), {"pod": (8, POD)}
     for live in (8, 12, 16, 20, 24, 28, 32, 40):
         yield Load("closed loop, 8 replicas", pods, {"sessions": live}, every, 10)
+    gaps = {"sessions": 84, "start": "first", "tool_gap_cap_s": 10.0, "think_gap_cap_s": 10.0}
+    yield Load(SHORT, {"pod": (4, POD)}, gaps, (*every, *GATES[:-1]), 10)
     for live in (16, 24, 32):
         yield Load("mixed hardware, 8 replicas", MIXED, {"sessions": live}, every, 10)
     for rate in (0.004, 0.008, 0.012):
         yield Load("open loop, 8 replicas", pods, {"arrivals_per_s": rate}, every, 10)
     for live in (12, 16, 20, 24, 32):
         yield Load("receipt", {"pod": (1, POD)}, {"sessions": live}, every, 10, hours=2)
-    gaps = {"sessions": 84, "start": "first", "tool_gap_cap_s": 10.0, "think_gap_cap_s": 10.0}
-    yield Load(SHORT, {"pod": (4, POD)}, gaps, (*every, *GATES[:-1]), 10)
     for live in (16, 24):
         yield Load("closed loop, 64 replicas", {"pod": (64, POD)}, {"sessions": live}, every, 3)
     yield Load("closed loop, 512 replicas", {"pod": (512, POD)}, {"sessions": 24}, RULES, 1)
@@ -119,46 +122,57 @@ def played(source: Path, which: str, rules: Sequence[str] = (), parts: Sequence[
                 policy = make_policy(str(path) if path.is_dir() else rule, env)
                 engine: Any = play(policy, env, SEEDS[which], list(episodes))
                 facts = {"part": load.part, "load": load.at, "rule": rule, "seed": SEEDS[which]}
-                rows = [facts | {"episode": b} | {key: engine.metrics(b)[key] for key in METRICS} for b in episodes]
-                yield pd.DataFrame(rows).astype(dict.fromkeys(METRICS, np.float32))
+                metrics = pd.DataFrame([engine.metrics(b) for b in episodes])[[*METRICS]].astype(np.float32)
+                yield metrics.assign(**facts, episode=episodes)[[*facts, "episode", *METRICS]]
 
 
-def against(base: pd.DataFrame, own: pd.DataFrame) -> dict[str, tuple[float, float]]:
-    """100 ln of the ratio of means of each of COMPARED, and half of its 95 % interval, of pairs of episodes.
+def against(base: pd.DataFrame, own: pd.DataFrame) -> tuple[dict[str, float], pd.DataFrame]:
+    """100 ln of the ratio of means of COMPARED over pairs of episodes, and what each episode adds to it.
 
-    The longest hold, which may be 0, is its own mean and that of the base.
+    The latter has mean 0; its spread is that of the ratio, to first order. The longest hold, which may be 0, is a mean.
     """
     key = ["part", "load", "seed", "episode"]
-    pairs = own.merge(base, on=key, suffixes=("", "_base"), validate="one_to_one")
-    assert len(pairs) == len(own), "episodes that the frozen rows lack"
-    found = dict[str, tuple[float, float]]()
+    pairs = own.merge(base, on=key, suffixes=("", "_base"), validate="one_to_one").set_index("episode")
+    if len(pairs) < len(own):
+        raise UserError(f"{len(own)} episodes of {own['rule'].iloc[0]}: the frozen rows have {len(pairs)} of them")
+    found, added = dict[str, float](), pd.DataFrame(index=pairs.index)
     for metric, name in COMPARED.items():
         ours, frozen = (pairs[column].astype(float) for column in (metric, f"{metric}_base"))
-        if name == "longest hold":
-            found[name] = ours.mean(), frozen.mean()
+        if name == HOLD:
+            found[name] = float(ours.mean())
             continue
-        linear = ours / ours.mean() - frozen / frozen.mean()  # to first order, what an episode adds to the logarithm
-        half = stats.t.ppf(0.975, len(pairs) - 1) * linear.std(ddof=1) / len(pairs) ** 0.5 if len(pairs) > 2 else np.nan
-        found[name] = 100 * float(np.log(ours.mean() / frozen.mean())), 100 * float(half)
-    return found
+        found[name] = 100 * float(np.log(ours.mean() / frozen.mean()))
+        added[name] = 100 * (ours / ours.mean() - frozen / frozen.mean())
+    return found, added
+
+
+def line(words: Sequence[str], found: dict[str, float], added: pd.DataFrame) -> str:
+    """A line of the table: each metric with half of its 95 % interval."""
+    count = len(added)
+    halves = stats.t.ppf(0.975, max(1, count - 1)) * added.std(ddof=1) / count**0.5
+    texts = [f"{found[name]:+.1f}" + (f" ± {halves[name]:.1f}" if count > 2 else "") for name in added]
+    return "| " + " | ".join([*words, *texts, f"{found[HOLD]:.0f}"]) + " |"
 
 
 def compare(rows: pd.DataFrame) -> None:
-    """Print rows against the frozen ones of the first set."""
-    first = pd.read_parquet(FROZEN / "first.parquet")
-    print("| part | load | rule | base | mean | p99 | turn | output | longest hold, s (base) |\n" + "|---" * 9 + "|")
-    for (part, at), of_load in rows.groupby(["part", "load"], sort=False):
-        frozen = first[(first["part"] == part) & (first["load"] == at)]
+    """Print rows against the frozen ones of their episodes, each load and the mean over the loads of a part."""
+    frozen = pd.read_parquet(FROZEN / "first.parquet")
+    print("| part | load | rule | against | mean | p99 | turn | output | longest hold, s |\n" + "|---" * 9 + "|")
+    for (part, rule), of_rule in rows.groupby(["part", "rule"], sort=False):
+        of_part = frozen[frozen["part"] == part]
         bases = [BEST]
         if part == SHORT:
-            constant = frozen[frozen["rule"].isin(GATES)]
+            constant = of_part[of_part["rule"].isin(GATES)]
             bases.append(str(constant.groupby("rule")["output_per_gpu_hour"].mean().idxmax()))
-        for rule, own in of_load.groupby("rule", sort=False):
-            for base in bases:
-                found = against(frozen[frozen["rule"] == base], own)
-                texts = [f"{mean:+.1f} ± {half:.1f}" for name, (mean, half) in found.items() if name != "longest hold"]
-                held = "{:.0f} ({:.0f})".format(*found["longest hold"])
-                print("| " + " | ".join([str(part), f"{at:g}", str(rule), base, *texts, held]) + " |")
+        for base in bases:
+            of_base = of_part[of_part["rule"] == base]
+            found = {at: against(of_base, own) for at, own in of_rule.groupby("load")}
+            for at, each in found.items():
+                print(line([str(part), f"{at:g}", str(rule), base], *each))
+            if len(found) > 1:
+                means = pd.DataFrame([values for values, _ in found.values()]).mean().to_dict()
+                added = pd.concat([each for _, each in found.values()]).groupby("episode").mean()
+                print(line([str(part), "all of these", str(rule), base], means, added))
 
 
 def main() -> None:
@@ -168,12 +182,13 @@ def main() -> None:
     parser.add_argument("--compare", action="store_true")
     parser.add_argument("--rules", default="")
     parser.add_argument("--parts", default="")
+    parser.add_argument("--loads", default="")
     parser.add_argument("--set", default="first", choices=SEEDS)
     given = parser.parse_args()
     parts = tuple(part for part in given.parts.split(";") if part)
     if given.compare:
-        rows = pd.read_parquet(given.paths[0])
-        compare(rows[rows["part"].isin(parts)] if parts else rows)
+        rows, at = pd.read_parquet(given.paths[0]), [float(load) for load in given.loads.split(",") if load]
+        compare(rows[(rows["part"].isin(parts) | (not parts)) & (rows["load"].isin(at) | (not at))])
         return
     source, target = given.paths
     rules = tuple(rule for rule in given.rules.split(";") if rule)
