@@ -27,7 +27,6 @@ import pandas as pd
 from scipy import stats
 from study import BEST, MIXED, POD, Fleet, problem  # type: ignore[import-not-found]
 
-from rllib_scale.errors import UserError
 from rllib_scale.evaluation.play import play
 from rllib_scale.policies.make import make_policy
 
@@ -134,7 +133,7 @@ def against(base: pd.DataFrame, own: pd.DataFrame) -> tuple[dict[str, float], pd
     key = ["part", "load", "seed", "episode"]
     pairs = own.merge(base, on=key, suffixes=("", "_base"), validate="one_to_one").set_index("episode")
     if len(pairs) < len(own):
-        raise UserError(f"{len(own)} episodes of {own['rule'].iloc[0]}: the frozen rows have {len(pairs)} of them")
+        raise SystemExit(f"{len(own)} episodes of {own['rule'].iloc[0]}: the frozen rows have {len(pairs)} of them")
     found, added = dict[str, float](), pd.DataFrame(index=pairs.index)
     for metric, name in COMPARED.items():
         ours, frozen = (pairs[column].astype(float) for column in (metric, f"{metric}_base"))
