@@ -5,9 +5,10 @@ import secrets
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
+from typing import Any
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from local_ray import RAY_CPUS
 from rllib_scale.clusters.session import ONE_THREAD
@@ -17,8 +18,9 @@ os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
     os.environ.setdefault(name, "test")  # of `s3_server`; the workers of the shared Ray read them, too
 os.environ["AWS_EC2_METADATA_DISABLED"] = "true"
-settings.register_profile("suite", deadline=None)
-settings.register_profile("many", deadline=None, max_examples=2000)
+unhurried: dict[str, Any] = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
+settings.register_profile("suite", **unhurried)
+settings.register_profile("many", max_examples=2000, **unhurried)
 settings.load_profile("suite")
 
 SHARED_RAY = ExitStack()

@@ -1,4 +1,4 @@
-"""Many random cases in one test: a few of them by default, the rest where slow tests run."""
+"""How many random cases a test has: a few of them by default, many where they are asked for."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Callable, Iterable
 
 import pytest
+from hypothesis import settings
 
 Check = Callable[..., None]
 
@@ -34,3 +35,10 @@ def each_of(cases: Iterable[int], by_default: int = 40) -> Callable[[Check], Che
         return pytest.mark.parametrize("cases", parts)(test)
 
     return decorate
+
+
+def examples(by_default: int) -> settings:
+    """So many examples of a slow property by default; those of `--hypothesis-profile=many` where that is chosen."""
+    asked = settings().max_examples
+    count = by_default if asked == settings.get_profile("suite").max_examples else asked
+    return settings(max_examples=count)

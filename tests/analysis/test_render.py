@@ -9,7 +9,7 @@ import re
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 from rllib_scale_analysis.tables.methods import table3, table4
@@ -57,7 +57,6 @@ def test_one_value_is_printed_one_way(value: object, text: str) -> None:
 finite = st.floats(-1e6, 1e6) | st.just(math.nan)
 
 
-@settings(deadline=None)
 @given(
     st.lists(
         st.fixed_dictionaries(

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, reject, settings
+from hypothesis import given, reject
 from hypothesis import strategies as st
 
 from rllib_scale.config import SCENARIOS, EnvConfig, TrialConfig
@@ -15,6 +15,7 @@ from rllib_scale.config.plan import Plan, as_trained, telling
 from rllib_scale.errors import UserError
 from rllib_scale.loading import sweep_from
 from rllib_scale.sweeps.planning import make_plan
+from seeds import examples
 
 VALUES: dict[str, list[Any]] = {
     "scenario": ["paper", "steady-0.7", "coding-agents-0.7"],
@@ -46,7 +47,7 @@ def plan_of(methods: list[str] | None = None, **data: Any) -> Plan:
     return make_plan(sweep_from(data, "test"), "test")
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(METHODS, GRIDS, SCENARIO_LISTS)
 def test_a_grid_names_each_thing_by_its_content(methods: list[str], grid: dict[str, Any], scenarios: list[str]) -> None:
     evaluation = {"scales": [16, 32], "heuristics": ["fastest-idle"], "scenarios": scenarios}

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from click.testing import CliRunner
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from played_results import play_folder
@@ -19,6 +19,7 @@ from rllib_scale.errors import UserError
 from rllib_scale.evaluation.inspection import AVOIDABLE, IDLE, NO_FIT, STARTED, UNAVOIDABLE, inspect_episode, look
 from rllib_scale.evaluation.replay import Replay
 from rllib_scale.results.columns import METRIC_COLUMNS
+from seeds import examples
 
 CAUSES = {"invalid_no_fit": NO_FIT, "invalid_busy_avoidable": AVOIDABLE, "invalid_busy_unavoidable": UNAVOIDABLE}
 
@@ -39,7 +40,7 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, pd.DataFrame
     return home, play_folder(home, methods=methods, seeds=[1], evaluation=evaluation)
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(data=st.data())
 def test_the_whole_episode_comes_back(played: tuple[Path, pd.DataFrame], data: st.DataObject) -> None:
     folder, rows = played

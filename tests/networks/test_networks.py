@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -19,10 +19,10 @@ from rllib_scale.networks.deep_sets import pool
 from rllib_scale.networks.inputs import MASKED
 from rllib_scale.networks.mlp import Critic
 from rllib_scale.networks.set_transformer import AttentionBlock, InducedBlock
+from seeds import examples
 
 ENCODERS = [name for name in NETWORKS if METHODS[name].srr is None and METHODS[name].network != {"name": "mlp"}]
 encoders = pytest.mark.parametrize("method", ENCODERS)
-exactly = settings(max_examples=20)
 
 
 def slots(obs: Tensor) -> tuple[Tensor, Tensor]:
@@ -35,7 +35,7 @@ def joined(task: Tensor, servers: Tensor) -> Tensor:
 
 
 @encoders
-@exactly
+@examples(20)
 @given(servers=st.integers(1, 40), seed=st.integers(0, 1000), empty=st.sampled_from([0.0, 0.3]))
 def test_feature_ignores_and_logits_follow_the_order_of_the_servers(
     method: str, servers: int, seed: int, empty: float
@@ -49,7 +49,7 @@ def test_feature_ignores_and_logits_follow_the_order_of_the_servers(
 
 
 @encoders
-@exactly
+@examples(20)
 @given(servers=st.integers(1, 20), added=st.integers(1, 60), seed=st.integers(0, 1000))
 def test_empty_slots_change_nothing_and_are_never_chosen(method: str, servers: int, added: int, seed: int) -> None:
     network = random_network(method=method)

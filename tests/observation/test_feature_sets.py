@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from reference.answers import random_answer
@@ -16,8 +16,8 @@ from rllib_scale.config import EnvConfig
 from rllib_scale.observation.feature_sets import FEATURE_SETS
 from rllib_scale.simulator.engine import Engine
 from rllib_scale.workloads.model import Workload
+from seeds import examples
 
-examples = settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 seeds = st.integers(0, 2**31)
 MOST = 120  # answers of an episode
 
@@ -45,7 +45,7 @@ def moments(config: EnvConfig, workload: Workload, seed: int) -> Any:
 
 
 @pytest.mark.parametrize("features", FEATURE_SETS)
-@examples
+@examples(30)
 @given(seed=seeds)
 def test_what_is_written_is_what_the_definitions_say(features: str, seed: int) -> None:
     config, workload = problem(seed, features)

@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 import pyarrow.compute as pc
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rllib_scale.errors import UserError
@@ -20,6 +20,7 @@ from rllib_scale.results.columns import EPISODE_COLUMNS, EPISODE_KEY
 from rllib_scale.results.dataset import LONGEST_S, PART_S, Rows, append, parts, read, units
 from rllib_scale.results.storage import Location
 from s3_server import s3_server
+from seeds import examples
 
 UNITS = [f"unit-{number}" for number in range(6)]
 
@@ -47,7 +48,7 @@ class Crash(BaseException):
     """The end of a process."""
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(crashes=st.lists(st.tuples(st.integers(0, 4), st.booleans()), max_size=6), batch=st.integers(1, 4))
 def test_a_crash_neither_loses_nor_doubles_a_unit(
     crashes: list[tuple[int, bool]], batch: int, tmp_path_factory: pytest.TempPathFactory

@@ -6,7 +6,7 @@ import pickle
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from reference.answers import random_answer
@@ -17,10 +17,10 @@ from rllib_scale.config import EnvConfig, EpisodeConfig, WorkloadConfig
 from rllib_scale.simulator.engine import Engine
 from rllib_scale.workloads.generators import generate
 from rllib_scale.workloads.model import Workload
+from seeds import examples
 from simulator.literal import task, workflow, workload
 
 pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")
-examples = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 seeds = st.integers(0, 2**31)
 MOST = 250  # answers of an episode: one that stops a task at once again need not end
 
@@ -71,7 +71,7 @@ def everything(engine, b=0):
 # ------------------------------------------------------------------- the schedule
 
 
-@examples
+@examples(40)
 @given(configs(), seeds, seeds)
 def test_the_schedule_is_feasible(config, seed, answer_seed):
     schedule, workload = play(config, seed, answer_seed).schedule(), workload_of(config, seed)
@@ -137,7 +137,7 @@ def check_work(config, workload, schedule, seed):
 # ------------------------------------------------------------------- the metrics
 
 
-@examples
+@examples(40)
 @given(configs(), seeds, seeds)
 def test_the_metrics_follow_from_workload_answers_and_schedule(config, seed, answer_seed):
     outcomes = collections.Counter()
@@ -181,7 +181,7 @@ def test_the_metrics_follow_from_workload_answers_and_schedule(config, seed, ans
 # ------------------------------------------------------------------- what decides an episode
 
 
-@examples
+@examples(40)
 @given(configs(), seeds, st.integers(0, 50))
 def test_seed_and_episode_alone_decide_the_workload(config, seed, episode):
     plain = EnvConfig()
@@ -191,7 +191,7 @@ def test_seed_and_episode_alone_decide_the_workload(config, seed, episode):
     assert workload.equals(generate(config.model_copy(update=same), seed, episode))
 
 
-@examples
+@examples(40)
 @given(configs(random_config), seeds, seeds, st.integers(1, 5))
 def test_empty_slots_change_nothing_else(config, seed, answer_seed, added):
     cluster = config.cluster.model_copy(update={"empty_slots": config.cluster.empty_slots + added})
@@ -208,7 +208,7 @@ def test_empty_slots_change_nothing_else(config, seed, answer_seed, added):
     assert everything(wider)[2:] == everything(engine)[2:]
 
 
-@examples
+@examples(40)
 @given(configs(), seeds, seeds)
 def test_a_batch_equals_single_engines(config, seed, answer_seed):
     """Each row is stepped only sometimes; one that has ended goes on alone, with a given workload or a drawn one."""
@@ -247,7 +247,7 @@ def test_workflows_drawn_after_a_given_workload_have_their_release_delays():
 # ------------------------------------------------------------------- saving and going on
 
 
-@examples
+@examples(40)
 @given(configs(), seeds, seeds, st.integers(0, 30))
 def test_a_saved_state_goes_on_bit_by_bit(config, seed, answer_seed, steps):
     engine, rng = start(config, seed, num_envs=2), np.random.default_rng(answer_seed)

@@ -1,13 +1,14 @@
 """A recorded session that is played alone on one reference server begins its calls when they were recorded to begin."""
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 
 from rllib_scale.config import ClusterConfig, EnvConfig, EpisodeConfig, TierConfig
 from rllib_scale.schedulers.rules import make_scheduler
 from rllib_scale.simulator.engine import Engine
 from rllib_scale.workloads.formats.base import Progress
 from rllib_scale.workloads.formats.registry import find_format
+from seeds import examples
 from workloads.trace_samples import copilot_sample, kv_sample, kv_sessions, write_lines
 
 
@@ -47,7 +48,7 @@ def test_a_session_with_a_subagent_and_a_call_without_a_duration_replays(tmp_pat
     check_starts(tmp_path, kv_sample())
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(kv_sessions())
 def test_any_session_replays(tmp_path_factory, session):
     check_starts(tmp_path_factory.mktemp("replay"), session)

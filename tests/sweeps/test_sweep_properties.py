@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, reject, settings
+from hypothesis import given, reject
 from hypothesis import strategies as st
 
 from rllib_scale.config import digest
@@ -17,9 +17,8 @@ from rllib_scale.errors import UserError
 from rllib_scale.loading import load_sweep, overridden, sweep_from
 from rllib_scale.results.tables import open_folder
 from rllib_scale.sweeps.planning import make_plan
+from seeds import examples
 
-FEW = 12 if settings.default is None or settings.default.max_examples == 100 else settings.default.max_examples
-"""Examples by default; `--hypothesis-profile=many` has more."""
 METHODS = ["scale", "crossattn", "ppo-srr", "deepsets", "dqn", "scale-any", "context-price"]
 VALUES: dict[str, list[Any]] = {
     "scenario": ["steady-0.7", "steady-0.9", "shift", "coding-agents-0.7"],
@@ -89,7 +88,7 @@ def plan_of(data: dict[str, Any]) -> Plan | None:
         return None
 
 
-@settings(max_examples=FEW)
+@examples(12)
 @given(sweeps(varied=False), POINTS)
 def test_a_value_means_the_same_wherever_it_stands(data: dict[str, Any], point: tuple[str, Any]) -> None:
     path, value = point
@@ -108,7 +107,7 @@ def test_a_value_means_the_same_wherever_it_stands(data: dict[str, Any], point: 
         assert found == trials["grid"], (form, found, trials["grid"])
 
 
-@settings(max_examples=FEW)
+@examples(12)
 @given(sweeps(varied=False), POINTS)
 def test_a_grid_and_an_override_lie_over_a_section_in_the_same_way(
     data: dict[str, Any], point: tuple[str, Any]
@@ -119,7 +118,7 @@ def test_a_grid_and_an_override_lie_over_a_section_in_the_same_way(
     assert (in_grid and in_grid.trials) == (overrides and overrides.trials)
 
 
-@settings(max_examples=FEW)
+@examples(12)
 @given(sweeps())
 def test_equal_settings_are_one_training_and_expanding_twice_is_the_same_plan(data: dict[str, Any]) -> None:
     plan = plan_of(data)
@@ -135,7 +134,7 @@ def test_equal_settings_are_one_training_and_expanding_twice_is_the_same_plan(da
     assert Plan.from_json(plan.sweep, json.loads(json.dumps(plan.to_json())), "test").trials == plan.trials
 
 
-@settings(max_examples=FEW)
+@examples(12)
 @given(data=sweeps())
 def test_a_manifest_makes_the_same_plan(tmp_path_factory: pytest.TempPathFactory, data: dict[str, Any]) -> None:
     plan = plan_of(data)
