@@ -9,7 +9,7 @@ from typing import Any
 
 from rllib_scale.config.algorithms import ALGORITHM_MODELS
 from rllib_scale.config.base import Model, merged
-from rllib_scale.config.network import NETWORK_MODELS
+from rllib_scale.config.network import NETWORK_MODELS, CustomEncoderConfig
 from rllib_scale.config.training import SRRConfig, StopConfig, TrialResources
 from rllib_scale.errors import choice_error
 
@@ -230,8 +230,12 @@ def has_setting(method: str, path: str) -> bool:
         return METHODS[method].srr is not None
     if section not in MEMBERS or not below:
         return True
-    member = getattr(METHODS[method], section)
-    return member is not None and below.partition(".")[0] in MEMBERS[section][member["name"]].model_fields
+    if (member := getattr(METHODS[method], section)) is None:
+        return False
+    model = MEMBERS[section][member["name"]]
+    if path == "network.encoder":  # it makes another network of one that scores
+        return model.asked == CustomEncoderConfig.asked
+    return below.partition(".")[0] in model.model_fields
 
 
 def _place(section: str, key: str) -> str:

@@ -348,14 +348,17 @@ class SweepConfig(Model):
             if not isinstance(env, Mapping):
                 raise ValueError(f"env: must be a mapping of keys to values (got {env!r:.60})")
         found = self.problem(name)
-        if written:
-            settings = reduce(partial(merged, EnvConfig), written, found.model_dump(mode="json"))
-            try:
-                found = EnvConfig.model_validate(settings)
-            except ValidationError as error:
-                raise ValueError(explain(error, "env", settings)) from None
-        for env in written:
-            found.check_arrivals(env)
+        if not written:
+            return name, found
+        settings = reduce(partial(merged, EnvConfig), written, found.model_dump(mode="json"))
+        try:
+            found = EnvConfig.model_validate(settings)
+            for env in written:
+                found.check_arrivals(env)
+        except ValidationError as error:
+            raise ValueError(explain(error, "env", settings)) from None
+        except ValueError as error:
+            raise ValueError(f"env: {error}") from None
         return name, found
 
     @property

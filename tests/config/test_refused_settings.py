@@ -43,6 +43,8 @@ seeds: [] | seeds: must have at least 1 entry
 methods: [scael] | unknown method 'scael'; did you mean 'scale'? valid: scale
 methods: [], evaluation: {heuristics: []} | methods | evaluation.heuristics | nothing to run
 methods: [ppo], algorithm: {problems: {servers: [8]}} | algorithm.problems.servers | ppo
+methods: [5] | methods.0: input should be a valid string (got 5)
+methods: [scale, context-price], network: {encoder: 'json:loads'} | with network.name custom | {scale: {network: {encoder: ...}}}
 methods: [{scael: {}}] | unknown method 'scael'; did you mean 'scale'?
 methods: [{scale: {algoritm: {}}}] | unknown key 'methods.0.scale.algoritm'; did you mean 'algorithm'?
 methods: [{scale: {algorithm: {pases: 2}}}] | unknown key 'algorithm.pases'; did you mean 'passes'?
@@ -63,7 +65,7 @@ env: {cluster: paper-61} | env.cluster | unknown cluster 'paper-61'; did you mea
 env: {cluster: {tiers: [{name: a, count: 1, compute_gflops: 1, memory_gb: 0.5}]}} | memory_gb.high is 80.0 | 0.5
 env: {cluster: {tiers: [{name: a, count: 1, compute_gflops: 1, memory_gb: 9, idle_power_w: 2}]}} | busy_power_w 0.0
 env: {cluster: {tiers: [{name: a, count: 1, compute_gflops: 1e308, memory_gb: 99}]}} | compute_gflops | 1e+308
-env: {episode: {arrivals_until_s: 100}} | episode.arrivals_until_s 100 | horizon_s 12
+env: {episode: {arrivals_until_s: 100}} | env: episode.arrivals_until_s 100 | horizon_s 12
 env: {workload: {offered_load: 0.5, arrival_rate_per_server: 0.1}} | offered_load 0.5 and arrival_rate_per_server 0.1
 env: {cluster: {tiers: [&t {name: a, count: 4, compute_gflops: 1, memory_gb: 99}, *t]}} | tier names must differ
 env: {cluster: {changes: {tiers: [larg]}}} | changes.tiers: unknown tier 'larg'; did you mean 'large'?
@@ -108,7 +110,7 @@ grid: {scenario.paper: [1]} | grid.scenario.paper: must be or begin with
 grid: {lambda: [1]} | grid.lambda: must be or begin with | srr
 grid: {srr.lambda_kl: [much]} | grid: srr.lambda_kl | 'much'
 zip: {srr.lambda_kl: [much]} | zip: srr.lambda_kl | 'much'
-grid: {env: [{episode: {arrivals_until_s: 100}}]} | grid: episode.arrivals_until_s 100 | horizon_s 12
+grid: {env: [{episode: {arrivals_until_s: 100}}]} | grid: env: episode.arrivals_until_s 100 | horizon_s 12
 grid: {algorithm: [3]} | grid: algorithm: must be a mapping of keys to values (got 3)
 grid: {scenario: [papr]} | unknown scenario 'papr'; did you mean 'paper'?
 search: {scheduler: pbt} | `space`, which is empty
