@@ -50,7 +50,13 @@ def labelled(tables: Mapping[str, pd.DataFrame], notes: list[str]) -> dict[str, 
         frame = found[name]
         place = ["scheduler", "problem", "mask", "asked", "decision", "eval_seed", *["episode"] * (name == "episodes")]
         if frame["protocol"].nunique() > len(frame[["mask", "asked"]].drop_duplicates()):
-            frame = frame.drop_duplicates(place, ignore_index=True)
+            once = frame.drop_duplicates(place, ignore_index=True)
+            if name == "episodes" and len(once) < len(frame):
+                notes.append(
+                    f"{len(frame) - len(once):,} of {len(frame):,} episodes were played more than once, under "
+                    "rewards or in ways of which the scheduler sees nothing; they count once, with the first return."
+                )
+            frame = once
         if frame["asked"].nunique() > 1:
             ways = frame.groupby(["variant", "problem", "mask", "decision"])["asked"].transform("nunique")
             several = frame["variant"].isin(frame.loc[ways > 1, "variant"])

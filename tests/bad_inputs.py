@@ -195,7 +195,7 @@ def results(rng: Rng, folder: Path) -> Iterator[Case]:
         elif kind == 1:
             frame[column] = None
         elif kind == 2:
-            frame = pd.concat([frame, frame.sample(3, random_state=1)])
+            frame = pd.concat([frame, frame.sample(3, random_state=1, replace=True)])
         else:
             is_text = frame[column].dtype == object or str(frame[column].dtype) in ("string", "str")
             values = (

@@ -12,7 +12,7 @@ import click
 from rllib_scale.cli.options import address_option, code_option, results_option, set_option, trust_option
 from rllib_scale.cli.results import say_places, write_report
 from rllib_scale.cli.terminal import errors, json_option, say, show, wants_json
-from rllib_scale.errors import counted
+from rllib_scale.errors import UserError, counted
 from rllib_scale.files import check_working_folder
 from rllib_scale.presets import sweep_file
 
@@ -49,7 +49,7 @@ def sweep(
 
     Run again, it skips finished parts and resumes the rest.
     """
-    _run(_plan(file, overrides), results, address, trust, reuse)
+    _run(_plan(file, overrides), str(file), results, address, trust, reuse)
 
 
 @click.command()
@@ -104,7 +104,7 @@ def validate(file: Path, overrides: tuple[str, ...], trust: bool) -> None:
         more = len(rows) - SHOWN_TRIALS
         columns = {"trial": "name", "method": "method", "seed": "seed", "epochs": "epochs", "what differs": "settings"}
         show(rows[:SHOWN_TRIALS], columns, caption=f"and {more:,} more; --json prints all" if more > 0 else "")
-    _check_and_print(plan, trust)
+    _check_and_print(plan, str(file), trust)
 
 
 @click.command()
@@ -146,7 +146,7 @@ def train(
         "algorithm": {"epochs": epochs},
     }
     plan = make_plan(sweep_from(overridden(data, overrides), "train"), "train")
-    _run(plan, results, address, trust)
+    _run(plan, "train", results, address, trust)
 
 
 def _plan(file: Path, overrides: tuple[str, ...]) -> Plan:
@@ -156,15 +156,18 @@ def _plan(file: Path, overrides: tuple[str, ...]) -> Plan:
     return make_plan(load_sweep(file, overrides), str(file))
 
 
-def _check_and_print(plan: Plan, trust: bool) -> None:
-    """Refuse a plan that cannot be carried out, or print its size."""
+def _check_and_print(plan: Plan, source: str, trust: bool) -> None:
+    """Refuse a plan that cannot be carried out, naming its source, or print its size."""
     from rllib_scale.config.inert import inert_settings
     from rllib_scale.config.plan import needs, training_steps
     from rllib_scale.config.search import few_points
     from rllib_scale.sweeps.checks import check_plan
     from rllib_scale.sweeps.cpu_time import sentence
 
-    check_plan(plan, trust)
+    try:
+        check_plan(plan, trust)
+    except UserError as error:
+        raise UserError(f"{source}: {error}") from None
     sweep, trials = plan.sweep, plan.trials
     epochs, steps = sorted({trial.config.stop_epochs for trial in trials}), training_steps(trials)
     if epochs:
@@ -191,13 +194,15 @@ def _check_and_print(plan: Plan, trust: bool) -> None:
         say(f"Warning: {warning}")
 
 
-def _run(plan: Plan, place: str | None, address: str | None, trust: bool, reuse: tuple[str, ...] = ()) -> None:
+def _run(
+    plan: Plan, source: str, place: str | None, address: str | None, trust: bool, reuse: tuple[str, ...] = ()
+) -> None:
     from rllib_scale.results.storage import Location
     from rllib_scale.sweeps.run import interrupt_on_sigterm, run_sweep
 
     interrupt_on_sigterm()
     check_working_folder()
-    _check_and_print(plan, trust)
+    _check_and_print(plan, source, trust)
     home = Location(place or f"results/{plan.sweep.name}")
     failures = run_sweep(plan, home, address, say, [Location(other) for other in reuse], trust)
     _finish([home], failures)

@@ -20,6 +20,9 @@ MOST_LEVELS = 24
 MAX_LOAD = 10
 """Offered load of a setting: ten times what a cluster can do, and less than a percentage that somebody may write."""
 
+LEAST_SHARE = 0.001
+"""Of the draws of a truncated distribution that are taken: about what lies above 3 standard deviations."""
+
 
 class NormalConfig(Model):
     """Normal distribution between `low` and `high`, by redrawing (truncate) or by moving to the bound (clip)."""
@@ -35,9 +38,25 @@ class NormalConfig(Model):
         high = math.inf if self.high is None else self.high
         if high < self.low:
             raise ValueError(f"high {high} is below low {self.low}")
-        if self.bound == "truncate" and (self.mean + 3 * self.std < self.low or self.mean - 3 * self.std > high):
-            raise ValueError(f"low {self.low} and high {high} lie more than 3 standard deviations from the mean")
+        if self.bound == "truncate" and self.share_between < LEAST_SHARE:
+            raise ValueError(
+                f"low {self.low} and high {high}: only {self.share_between:.2g} of the draws lie between, and the "
+                f"others are drawn again; valid: {LEAST_SHARE:g} or more of them, or bound clip"
+            )
         return self
+
+    @property
+    def share_between(self) -> float:
+        """Share of the normal distribution between `low` and `high`."""
+        high = math.inf if self.high is None else self.high
+        if self.std == 0:
+            return float(self.low <= self.mean <= high)
+        return _below((high - self.mean) / self.std) - _below((self.low - self.mean) / self.std)
+
+
+def _below(x: float) -> float:
+    """Share of the standard normal distribution below x."""
+    return 0.5 * math.erfc(-x / math.sqrt(2))
 
 
 Topology = Literal["random-predecessors", "chain", "fork-join", "layered", "erdos-renyi", "tree"]
@@ -215,17 +234,14 @@ class WorkloadConfig(Model):
         if dist.std == 0:
             return mean_tasks * min(max(dist.mean, dist.low), math.inf if dist.high is None else dist.high)
 
-        def cdf(x: float) -> float:
-            return 0.5 * math.erfc(-x / math.sqrt(2))
-
         def pdf(x: float) -> float:
             return math.exp(-0.5 * x * x) / math.sqrt(2 * math.pi)
 
         a = (dist.low - dist.mean) / dist.std
         b = math.inf if dist.high is None else (dist.high - dist.mean) / dist.std
-        inside = cdf(b) - cdf(a)
+        inside = dist.share_between
         partial = dist.mean * inside + dist.std * (pdf(a) - pdf(b))
         if dist.bound == "truncate":
             return mean_tasks * partial / inside
-        above = 0.0 if dist.high is None else dist.high * (1 - cdf(b))
-        return mean_tasks * (partial + dist.low * cdf(a) + above)
+        above = 0.0 if dist.high is None else dist.high * (1 - _below(b))
+        return mean_tasks * (partial + dist.low * _below(a) + above)

@@ -175,7 +175,7 @@ def _keys(loc: tuple[int | str, ...], data: Any, is_missing: bool) -> tuple[int 
         if isinstance(data, Mapping):
             data = data.get(key)
         elif isinstance(data, list | tuple) and isinstance(key, int):
-            data = data[key]
+            data = data[key] if key < len(data) else None  # of a pair that has one value
         else:
             data = getattr(data, str(key), None)
     return tuple(keys)

@@ -157,7 +157,8 @@ class Expansion:
 
     def _refuse_unused(self) -> None:
         """Refuse settings of trainings that there are none of, and of SRR where no method has it."""
-        every = [("", path, (value,)) for path, value in settings_in(self._sections).items()]
+        sections = {name: section for name, section in self._sections.items() if name != "env"}
+        every = [("", path, (value,)) for path, value in settings_in(sections).items()]
         every += [(f"{where}.", path, values) for where, path, values in self.sweep.varied]
         given = [(place, path) for place, path, values in every if any(value not in (None, {}) for value in values)]
         names = ", ".join(dict.fromkeys(name for name, _ in self.sweep.entries))

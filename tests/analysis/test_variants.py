@@ -73,7 +73,7 @@ def test_worlds_that_differ_are_settings_that_differ_also_under_one_name() -> No
     ]
 
 
-def test_a_world_under_two_names_has_both_and_its_rule_plays_it_once() -> None:
+def test_a_world_under_two_names_has_both_and_its_rule_plays_it_once(tmp_path: Path) -> None:
     """`energy` is `steady-0.7` with another reward."""
     learned, rule = (episode_row(name, seed, 16, 0) for name, seed in (("scale", 1), ("fastest-idle", None)))
     rows = [
@@ -82,8 +82,10 @@ def test_a_world_under_two_names_has_both_and_its_rule_plays_it_once() -> None:
         for row in (rule,)
     ]
     rows.append(learned | {"scenario": "energy", "mask": "feasible", "asked": {"reward.energy_weight": 1.0}})
-    frame = typed_episodes(rows)
+    loaded = load(write_folder(tmp_path / "r", rows, []))
+    frame = loaded.episodes
     assert settings(frame) == [Setting("energy = steady-0.7", "feasible", "argmax")]
+    assert [note for note in loaded.notes if note.startswith("1 of 3 episodes were played more than once")]
     assert sorted(frame["variant"]) == ["fastest-idle", "scale"]
     for name in ("energy", "steady-0.7", "energy = steady-0.7"):
         assert len(select(frame, name, "feasible", "argmax")) == 2

@@ -25,6 +25,7 @@ algorithm: {minibatch_size: 100} | algorithm.steps_per_epoch 1024 | minibatch_si
 algorithm: {steps_per_epoch: 1024000000000} | algorithm.steps_per_epoch | equal to 10000000 (got 1024000000000)
 algorithm: {reference_kl_coefficient: 0.1} | reference_kl_coefficient | give initial_policy
 algorithm: {problems: {offered_load: [2, 1]}} | algorithm.problems | low 2.0 | high 1.0
+algorithm: {problems: {family: {arrivals_s: [3]}}} | algorithm.problems.family.arrivals_s.1: field required
 algorithm: {time_unit_s: 1} | unknown key 'algorithm.time_unit_s'
 algorithm: {initial_policy: nowhere} | algorithm.initial_policy | no file
 algorithm: {learning_rate: 1e30} | algorithm.learning_rate | equal to 1 (got 1e+30)
@@ -44,7 +45,7 @@ methods: [scael] | unknown method 'scael'; did you mean 'scale'? valid: scale
 methods: [], evaluation: {heuristics: []} | methods | evaluation.heuristics | nothing to run
 methods: [ppo], algorithm: {problems: {servers: [8]}} | algorithm.problems.servers | ppo
 methods: [5] | methods.0: input should be a valid string (got 5)
-methods: [scale, context-price], network: {encoder: 'json:loads'} | with network.name custom | {scale: {network: {encoder: ...}}}
+methods: [scale, context-price], network: {encoder: 'json:loads'} | {scale: {network: {encoder: ...}}}
 methods: [{scael: {}}] | unknown method 'scael'; did you mean 'scale'?
 methods: [{scale: {algoritm: {}}}] | unknown key 'methods.0.scale.algoritm'; did you mean 'algorithm'?
 methods: [{scale: {algorithm: {pases: 2}}}] | unknown key 'algorithm.pases'; did you mean 'passes'?
@@ -65,9 +66,11 @@ env: {cluster: paper-61} | env.cluster | unknown cluster 'paper-61'; did you mea
 env: {cluster: {tiers: [{name: a, count: 1, compute_gflops: 1, memory_gb: 0.5}]}} | memory_gb.high is 80.0 | 0.5
 env: {cluster: {tiers: [{name: a, count: 1, compute_gflops: 1, memory_gb: 9, idle_power_w: 2}]}} | busy_power_w 0.0
 env: {cluster: {tiers: [{name: a, count: 1, compute_gflops: 1e308, memory_gb: 99}]}} | compute_gflops | 1e+308
+env: {episode: {horizon_s: 1e12}} | refused.yaml: an episode has about 5.5e+12 tasks on 16 servers | at most 1e+07 tasks
 env: {episode: {arrivals_until_s: 100}} | env: episode.arrivals_until_s 100 | horizon_s 12
 env: {workload: {offered_load: 0.5, arrival_rate_per_server: 0.1}} | offered_load 0.5 and arrival_rate_per_server 0.1
 env: {cluster: {tiers: [&t {name: a, count: 4, compute_gflops: 1, memory_gb: 99}, *t]}} | tier names must differ
+env: {cluster: {tiers: [{}]}} | env.cluster.tiers.0.name: field required
 env: {cluster: {changes: {tiers: [larg]}}} | changes.tiers: unknown tier 'larg'; did you mean 'large'?
 env: {cluster: {changes: {schedule: [{time_s: 1, event: fail}]}}} | changes.schedule.0 | servers, by number, or share
 env: {cluster: {changes: {schedule: [{time_s: 1, event: fail, servers: [1], share: 0.5}]}}} | servers | or share
@@ -75,8 +78,9 @@ env: {cluster: {changes: {schedule: [{time_s: 1, event: fail, servers: [1], tier
 env: {cluster: {changes: {schedule: [{time_s: 1, event: fail, servers: [16]}]}}} | no server 16; valid: 0 to 15
 env: {workload: {min_tasks: 9}} | max_tasks 8 | min_tasks 9
 env: {workload: {compute_gflop: {mean: 1, std: 0, low: 3, high: 2}}} | env.workload.compute_gflop: high 2.0 | low 3.0
-env: {workload: {compute_gflop: {mean: 1, std: 1, low: 4.1, bound: truncate}}} | low 4.1 | 3 standard deviations
+env: {workload: {compute_gflop: {mean: 1, std: 1, low: 4.1, bound: truncate}}} | only 0.00097 of the draws | bound clip
 env: {workload: {compute_gflop: {mean: 9, std: 1, low: 1, high: 5.9, bound: truncate}}} | high 5.9
+env: {workload: {compute_gflop: {high: 1}}} | env.workload.compute_gflop: low 1.0 and high 1.0: only 0 of the draws
 env: {workload: {rate_wave: {period_s: 1, amplitude: 0.5, levels: [1]}}} | amplitude and levels
 env: {workload: {rate_wave: {period_s: 1, levels: [0, 0]}}} | levels [0.0, 0.0]
 env: {workload: {trace: nowhere.json}} | env.workload.trace: no file
