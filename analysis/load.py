@@ -80,9 +80,8 @@ def load(*folders: str | Path | Location) -> Results:
             raise UserError(f"{home}: no results folder (it has no manifest.json)")
     reader = Reader(*homes)
     found = reader.read()
-    for table in (*DIMENSIONS.values(), "episodes"):
-        if table in reader.errors:
-            raise reader.errors[table]
+    if "episodes" in reader.errors:
+        raise reader.errors["episodes"]
     return found
 
 
@@ -90,7 +89,8 @@ class Reader:
     """Reads results as often as it is asked, new parts alone. Safe between threads.
 
     Of rows with the same key, in one folder or in several, the last counts. Curves of unfinished trainings are read
-    from Ray Tune's logs. A part that cannot be read raises no error: it is left out, and a note names it.
+    from Ray Tune's logs. A part that cannot be read raises no error, unless rows name what it has: it is left out, and
+    a note names it.
 
     Args:
         homes: results folders, running or finished; they may be empty.
@@ -134,6 +134,9 @@ class Reader:
     def _read(self, seen: _Seen) -> Results:
         self.errors, notes = {}, [*seen.notes]
         tables = {name: self._table(name, seen.parts, notes) for name in _READ}
+        for table in DIMENSIONS.values():
+            if table in self.errors:  # rows name what is left out
+                raise self.errors[table]
         curves = self._logged(seen.trainings, notes)
         tables["training"] = _joined([tables["training"], *curves.values()], "training")
         tables["schedulers"] = _with_planned(tables["schedulers"], seen.manifests.values(), curves)
@@ -286,11 +289,22 @@ def read_rows(home: Location, table: str, parts: Mapping[str, Any]) -> tuple[pd.
     key = [name for name in TABLES[table].key if name != "number"]  # of a problem that is of no family
     place = home / table / (next(iter(parts)) if len(parts) == 1 else "")
     always = NEVER_MISSING if "arrived" in columns else ()  # an epoch of a training may end no episode
-    for name in (*key, *["settings"] * ("settings" in columns), *always):
+    of_dimension = [name for name in ("settings", "version", "kind") if name in columns]
+    for name in (*key, *of_dimension, *always):
         if frame[name].isna().any():
             raise UserError(f"{place}: column {name!r} has missing values; not a table of this program")
     for name in (name for name, (kind, _) in columns.items() if kind == "string"):
         if odd := [text for text in frame[name].dropna().unique() if not text.isprintable()]:
             raise UserError(f"{place}: column {name!r} has a character that cannot be printed: {odd[0]!r:.60}")
+    for text in frame["settings"].unique() if "settings" in columns else ():
+        if not _is_mapping(text):
+            raise UserError(f"{place}: column 'settings' has no mapping in JSON: {text!r:.60}")
     notes = [f"{table}: without {', '.join(lacking)}; these are shown as missing."] if lacking else []
     return dataset.newest(frame, table), notes
+
+
+def _is_mapping(text: str) -> bool:
+    try:
+        return isinstance(json.loads(text), dict)
+    except ValueError:
+        return False

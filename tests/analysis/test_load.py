@@ -124,6 +124,20 @@ def test_what_stands_beside_the_rows_is_left_out_where_it_cannot_be_read(tmp_pat
         assert len(told) == path.exists()
 
 
+@pytest.mark.parametrize("table", ["schedulers", "problems", "protocols"])
+def test_a_damaged_dimension_is_refused_by_name(table: str, tmp_path: Path) -> None:
+    path = part_of(write_folder(tmp_path / "r", artificial_episodes(episodes=1), []), table)
+    whole = pd.read_parquet(path)
+    for column, value, message in (
+        ("settings", "{", r"column 'settings' has no mapping in JSON: '\{'"),
+        ("settings", "[]", r"column 'settings' has no mapping in JSON"),
+        ("version", None, "column 'version' has missing values"),
+    ):
+        whole.assign(**{column: value}).to_parquet(path)
+        with pytest.raises(UserError, match=rf"{path}: {message}"):
+            load(tmp_path / "r")
+
+
 def test_variants_stand_in_a_fixed_order_whatever_the_rows() -> None:
     frame = typed_episodes(artificial_episodes(seeds=SEEDS[:1], episodes=1))
     expected = ["scale", "crossattn", "ppo", "fastest-idle", "earliest-finish", "best-fit-memory"]
