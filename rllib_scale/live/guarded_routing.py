@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from rllib_scale.live.comparison import Comparison, Durations, is_same
-from rllib_scale.live.requests import Demand, GuardSettings, Replica, RouterSettings
+from rllib_scale.live.requests import Demand, GuardSettings, LastCall, Replica, RouterSettings
 from rllib_scale.live.routing import Routing
 from rllib_scale.observation.policy import Policy
 from rllib_scale.simulator.outside_state import Attempt
@@ -52,6 +52,18 @@ class GuardedRouting(Routing):
         if self._shadow is not None and key in self._known:
             self._shadow.learn(self._known[key].number, self._running(), how, self.clock())
         super().leave(key, how)
+
+    def restore(self, last: LastCall, at_s: float) -> None:
+        """See `Routing.restore`."""
+        super().restore(last, at_s)
+        if self._shadow is not None:
+            self._shadow.expect(self.clock(), "restore", last, at_s)
+
+    def start(self, key: Hashable, replica: str, start_s: float) -> None:
+        """See `Routing.start`."""
+        super().start(key, replica, start_s)
+        if self._shadow is not None:
+            self._shadow.expect(self.clock(), "start", self._known[key].number, replica, start_s)
 
     def lost(self, replica: str) -> None:
         """See `Routing.lost`."""
@@ -151,8 +163,4 @@ class _Shadow(Routing):
 
     def decide(self, replicas: list[Replica], taken: Mapping[str, int]) -> bool:
         """A round, with these replicas, each of which has so many requests of others; whether any starts."""
-        found = self._decide(replicas, taken)
-        for number, replica in found:
-            if (session := self._known[number].demand.session) is not None:
-                self.ran(session, replica)
-        return bool(found)
+        return bool(self._decide(replicas, taken))

@@ -17,7 +17,7 @@ import numpy as np
 from rllib_scale.compiled import Direct
 from rllib_scale.config.schedulers import FLEET_RULES, RuleSpec, parse_scheduler
 from rllib_scale.errors import UserError, offered
-from rllib_scale.live.requests import Demand, Replica, RouterSettings, check_arrival
+from rllib_scale.live.requests import Demand, LastCall, Replica, RouterSettings, check_arrival
 from rllib_scale.live.routing import SESSIONS
 from rllib_scale.live.stats import LiveStats
 from rllib_scale.schedulers.replicas import REPLICA_RULES
@@ -30,7 +30,7 @@ from rllib_scale.workloads.random_numbers import new_generator
 _answer_round = Direct(answer_round)
 
 
-FOR_REPLICAS = frozenset({"prompt_tokens", "replica", "active_for_s"})
+FOR_REPLICAS = frozenset({"prompt_tokens", "prefix", "prefix_tokens", "replica", "active_for_s"})
 """Fields of Demand and RouterSettings that only rules of `service: replica` use."""
 FOR_PLACES = frozenset({"compute_gflop", "memory_gb", "places", "labels", "moved_gb"}) | frozenset(
     {"compute_gflops", "slowdown", "bandwidth_gb_s", "scenario", "guard"}
@@ -105,14 +105,15 @@ class HoldingRouter:
         self._sessions = OrderedDict[Hashable, int]()  # -> row of `_known`; the one heard of last is the last
         self._heard, self._heard_end = np.zeros(1024, np.int64), 0
         self._numbers = dict[str, int]()  # of all replicas that there ever were
+        self._row_of = np.zeros(0, np.int64)
         self.left: Counter[str] = Counter()
         self._shared = set[str]()
         self._started, self._decisions, self._rounds, self._waited_s, self._deciding_s = 0, 0, 0, 0.0, 0.0
         self._began = time.monotonic()
         self._take([Replica("", 1, 1.0, 1.0)])
         self.round(self._replicas, {})  # compiles now, not while the first request waits
-        self._take([])
         self._numbers.clear()
+        self._take([])
         self._rounds, self._deciding_s = 0, 0.0
 
     def clock(self) -> float:
@@ -135,20 +136,24 @@ class HoldingRouter:
     def arrive(self, key: Hashable, demand: Demand, since_s: float) -> None:
         """See `Routing.arrive`. A request without a session is one of its own."""
         check_arrival(key, since_s, self._requests)
-        name = (key,) if demand.session is None else demand.session
+        row = self._hear((key,) if demand.session is None else demand.session)
+        self._known.table["open"][row] += 1
+        self._requests[key] = self._asked.take(session=row, replica=NONE, prompt=demand.prompt_tokens, asked_s=since_s)
+
+    def _hear(self, name: Hashable) -> int:
+        """The row of a session, moved to the end of those heard of."""
         if name not in self._sessions:
             self._sessions[name] = self._known.take(home=NONE, at=NONE)
             if len(self._sessions) > SESSIONS:
                 self._forget_oldest()
         row = self._sessions[name]
         self._sessions.move_to_end(name)
-        self._known.table["open"][row] += 1
         if self._heard_end == len(self._heard):
             self._compact()
         self._heard[self._heard_end] = row
         self._known.table["heard"][row] = self._heard_end
         self._heard_end += 1
-        self._requests[key] = self._asked.take(session=row, replica=NONE, prompt=demand.prompt_tokens, asked_s=since_s)
+        return row
 
     def _forget_oldest(self) -> None:
         """Forget the session that was longest silent, of those without a request."""
@@ -170,8 +175,27 @@ class HoldingRouter:
         self._heard = np.concatenate([last, np.zeros(1024 + len(last), np.int64)])
         self._heard_end = len(last)
 
-    def ran(self, session: str, replica: str) -> None:
-        """It is known since the decision."""
+    def restore(self, last: LastCall, at_s: float) -> None:
+        """See `Routing.restore`."""
+        if last.session not in self._sessions:
+            session = self._known.table[self._hear(last.session)]
+            session["home"], session["tokens"] = self._number(last.replica), last.prompt_tokens
+            session["until_s"] = at_s + self.settings.active_for_s
+
+    def start(self, key: Hashable, replica: str, start_s: float) -> None:
+        """See `Routing.start`."""
+        request = self._asked.table[self._requests[key]]
+        session = self._known.table[request["session"]]
+        request["replica"] = session["home"] = self._number(replica)
+        session["tokens"], session["running"] = request["prompt"], session["running"] + 1
+        self._sent[key] = replica
+
+    def _number(self, replica: str) -> int:
+        """Number of a replica, which may be away."""
+        if replica not in self._numbers:
+            self._numbers[replica] = len(self._numbers)
+            self._row_of = np.append(self._row_of, NONE)
+        return self._numbers[replica]
 
     def lost(self, replica: str) -> None:
         """See `Routing.lost`."""

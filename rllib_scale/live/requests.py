@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Container, Hashable
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, model_validator
 
 from rllib_scale.config.base import Count, Model, NonNegative, Positive
 from rllib_scale.config.cluster import MAX_PLACES, Label
@@ -24,6 +24,17 @@ class Demand(Model):
     moved_gb: NonNegative = Field(default=1.0, description="where it runs on another replica than the call before")
     session: str | None = Field(default=None, description="whose calls follow each other")
     prompt_tokens: Count = Field(default=1, description="of a call of a language model, its context included")
+    prefix: str | None = Field(default=None, description="with which prompts of several sessions begin")
+    prefix_tokens: Count = Field(default=0, description="of it")
+
+    @model_validator(mode="after")
+    def _prefix_is_a_part(self) -> Demand:
+        if (self.prefix is None) != (self.prefix_tokens == 0) or self.prefix_tokens > self.prompt_tokens:
+            raise ValueError(
+                f"prefix_tokens {self.prefix_tokens}: of prefix {self.prefix!r} and at most prompt_tokens "
+                f"{self.prompt_tokens}; valid: both or neither"
+            )
+        return self
 
 
 class GuardSettings(Model):
@@ -51,6 +62,12 @@ class RouterSettings(Model):
     bandwidth_gb_s: Positive = Field(default=10.0, description="at which what is elsewhere is moved, or made anew")
     scenario: str = Field(default="coding-agents-0.7", description="whose communication and observation hold")
     seed: int = Field(default=0, description="of the scheduler's draws")
+    state: Literal["deployment", "handle"] = Field(
+        default="deployment", description="one for all handles of the deployment, in an actor, or one per handle"
+    )
+    fallback_after_s: Positive = Field(
+        default=2.0, description="without an answer of that actor for this time, a handle routes by itself"
+    )
     replica: LanguageModelReplica | None = Field(
         default=None, description="what each replica is, for rules of `service: replica`"
     )
@@ -72,6 +89,27 @@ class Replica(NamedTuple):
     memory_gb: float
     labels: tuple[str, ...] | None = ()
     """None: it has not said yet which it has."""
+
+
+class Call(NamedTuple):
+    """A request in a message of a handle."""
+
+    number: int  # its name at that handle
+    demand: Demand
+    age_s: float  # since it arrived
+    replica: str | None = None  # where it runs; None: it waits
+    runs_s: float = 0.0  # since it started
+
+
+class LastCall(NamedTuple):
+    """The last answered call of a session."""
+
+    session: str
+    replica: str
+    silent_s: float  # since the answer
+    prompt_tokens: int = 1
+    prefix: str | None = None
+    prefix_tokens: int = 0
 
 
 def check_arrival(key: Hashable, since_s: float, known: Container[Hashable]) -> None:

@@ -21,7 +21,7 @@ from rllib_scale.config import ClusterConfig, EnvConfig, TierConfig
 from rllib_scale.config.cluster import label_bits
 from rllib_scale.config.schedulers import HEURISTICS, HeuristicSpec, PolicySpec, RuleSpec, parse_scheduler
 from rllib_scale.errors import UserError
-from rllib_scale.live.requests import Demand, Replica, RouterSettings, check_arrival
+from rllib_scale.live.requests import Demand, LastCall, Replica, RouterSettings, check_arrival
 from rllib_scale.live.servers import for_servers
 from rllib_scale.live.stats import LiveStats, stats_of
 from rllib_scale.loading import named_scenario, resolve
@@ -162,7 +162,23 @@ class Routing:
         calls = Counter(islice(reversed(self._sessions.values()), recent))
         return min(self._replicas, key=lambda replica: calls[replica.name] / replica.max_concurrent).name
 
-    def ran(self, session: str, replica: str) -> None:
+    def restore(self, last: LastCall, at_s: float) -> None:
+        """The last call of a session ended at that time, unless a later one is known."""
+        if last.session not in self._sessions:
+            self._ran(last.session, last.replica)
+
+    def start(self, key: Hashable, replica: str, start_s: float) -> None:
+        """A waiting request runs on a replica since that time, by a decision made elsewhere."""
+        known = self._known[key]
+        self._start(known, replica, start_s)
+        self._go_on(known)
+
+    def _start(self, known: _Known, replica: str, start_s: float) -> None:
+        known.replica, known.start_s = replica, start_s
+        if known.demand.session is not None:
+            self._ran(known.demand.session, replica)
+
+    def _ran(self, session: str, replica: str) -> None:
         """A call of a session runs on a replica: what it leaves is there."""
         self._sessions[session] = replica
         self._sessions.move_to_end(session)
@@ -290,9 +306,9 @@ class Routing:
         found: list[tuple[Hashable, str]] = []
         for attempt in self._started:
             key = self._keys[attempt.workflow]
-            known = self._known[key]
-            known.replica, known.start_s = self._replicas[attempt.server].name, now
-            found.append((key, known.replica))
+            replica = self._replicas[attempt.server].name
+            self._start(self._known[key], replica, now)
+            found.append((key, replica))
         return found
 
     # ------------------------------------------------------------------ the engine

@@ -22,13 +22,15 @@ from ray.serve.request_router import PendingRequest, ReplicaID, RequestRouter, R
 
 from rllib_scale.config.yaml_files import build_model
 from rllib_scale.errors import UserError
-from rllib_scale.live.guarded_routing import GuardedRouting
-from rllib_scale.live.holding import HoldingRouter, check_used, is_for_replicas
+from rllib_scale.live.holding import check_used
 from rllib_scale.live.requests import Demand, Replica, RouterSettings
-from rllib_scale.live.stats import Exporter, LiveStats, remember, remembered, total
+from rllib_scale.live.router_actor import LOOK_AGAIN_S
+from rllib_scale.live.router_client import RouterClient, stats_of
+from rllib_scale.live.shared_routing import routing_of
+from rllib_scale.live.stats import Exporter, LiveStats, remember, remembered
 
-LOOK_AGAIN_S = 0.1
-"""While requests wait for replicas that other handles use, too, those are asked again after this time."""
+RETRY_S = 0.02
+"""After this time a request is decided on again whose replica was full after all."""
 MAX_WAITING = 10_000
 """Requests that are decided on together; more wait in Serve's own queue."""
 
@@ -45,7 +47,7 @@ def router_config(scheduler: str = "sticky", **settings: Any) -> RequestRouterCo
     """
     kwargs = {"scheduler": scheduler, **settings}
     checked = _settings(kwargs)
-    _routing_of(checked)
+    routing_of(checked)
     _demand_of(checked)
     return RequestRouterConfig(request_router_class="rllib_scale.live.serve:PolicyRouter", request_router_kwargs=kwargs)
 
@@ -53,8 +55,8 @@ def router_config(scheduler: str = "sticky", **settings: Any) -> RequestRouterCo
 class PolicyRouter(RequestRouter):
     """Routes by a rule or an exported policy; a request waits where that names a busy replica.
 
-    Each handle and each proxy routes for itself: it decides for all of its own requests that wait, and knows of others'
-    how many a replica has. Each request fails with what is wrong with the settings.
+    All handles and proxies of a deployment share one state, in an actor; see `router_client`. With wrong settings each
+    request fails with the error.
     """
 
     def initialize_state(self, **kwargs: Any) -> None:
@@ -69,10 +71,11 @@ class PolicyRouter(RequestRouter):
         try:
             self._settings = _settings(kwargs)
             self._demand = _demand_of(self._settings)
-            self._routing = _routing_of(self._settings)
             name = _name_of(self._deployment_id.app_name, self._deployment_id.name)
-            self._exporter = Exporter(name)
+            self._routing = RouterClient(name, self._settings, self._event_loop, self._decide_soon)
             remember(name, self._routing)
+            if self._settings.state == "handle":
+                self._exporter = Exporter(name)
         except UserError as error:  # raised here, requests would wait without end
             self._wrong = error
 
@@ -96,9 +99,11 @@ class PolicyRouter(RequestRouter):
             demand = self._demand_for(pending_request)
         except Exception as error:  # of the user's function, too: it is about this request
             if self._wrong is None:
-                self._routing.left["rejected"] += 1
+                self._routing.reject()
             return self._refuse(pending_request, error)
-        self._forget(key, "again")
+        if key in self._sent:  # that replica was full after all, or is not known here yet
+            self._forget(key, "again")
+            await asyncio.sleep(RETRY_S)
         place = self._places[key] = self._event_loop.create_future()
         since = self._routing.clock() - (time.time() - pending_request.created_at)
         self._routing.arrive(key, demand, since)
@@ -120,12 +125,6 @@ class PolicyRouter(RequestRouter):
             pending.future.set_exception(error)
         return [self._replicas_list]  # Serve looks at the future before it looks at these
 
-    def on_request_routed(self, pending_request: PendingRequest, replica_id: ReplicaID, result: Any) -> None:
-        """See `RequestRouter.on_request_routed`: its session is there now."""
-        session = self._demand_for(pending_request).session
-        if session:
-            self._routing.ran(session, replica_id.unique_id)
-
     def on_request_completed(self, replica_id: ReplicaID, internal_request_id: str) -> None:
         """See `RequestRouter.on_request_completed`: its place is free."""
         for key, pending in self._sent.items():
@@ -143,6 +142,8 @@ class PolicyRouter(RequestRouter):
     def update_replicas(self, replicas: list[RunningReplica]) -> None:
         """See `RequestRouter.update_replicas`: waiting requests may start on new ones."""
         super().update_replicas(replicas)
+        if self._wrong is None:
+            self._routing.connect(bool(replicas))
         self._decide_soon()
 
     def on_replica_actor_died(self, replica_id: ReplicaID) -> None:
@@ -176,24 +177,24 @@ class PolicyRouter(RequestRouter):
         for key in [key for key, pending in self._sent.items() if pending.future.cancelled()]:
             self._forget(key, "dropped")  # given up on its way
         try:
-            started = self._round()
+            answers = self._round()
         except Exception as error:  # nobody else would ever tell those that wait
             for place in self._places.values():
                 if not place.done():
                     place.set_exception(error)
             return
-        for key, name in started:
-            if key in self._places and not self._places[key].done():
-                self._places[key].set_result(name)
-            else:
+        for key, name, wrong in answers:
+            waits = self._places.get(key)
+            if waits is None or waits.done():
                 self._routing.leave(key, "dropped")
-        for refused, wrong in self._routing.too_large():
-            if (place := self._places.get(refused)) is not None and not place.done():  # type: ignore[call-overload]
-                place.set_exception(wrong)
-        if self._routing.waiting and (self._later is None or self._later.done()):
+            elif name is None:
+                waits.set_exception(wrong)
+            else:
+                waits.set_result(name)
+        if self._routing.decides and self._routing.waiting and (self._later is None or self._later.done()):
             self._later = self._event_loop.create_task(self._look_again())
 
-    def _round(self) -> list[tuple[Any, str]]:
+    def _round(self) -> list[tuple[Any, str | None, Any]]:
         replicas, queued = [], {}
         for replica in self._replicas_list:
             name, stats = replica.replica_id.unique_id, replica.routing_stats or {}
@@ -233,7 +234,7 @@ class PolicyRouter(RequestRouter):
 
 
 def router_stats(handle: DeploymentHandle) -> LiveStats:
-    """What the routers of a deployment in this process are doing; each handle and each proxy has one of its own.
+    """What the routers of a deployment are doing: of all handles, or with `state: handle` those of this process.
 
     Raises:
         UserError: none here has routed a request by a scheduler of this program.
@@ -242,16 +243,11 @@ def router_stats(handle: DeploymentHandle) -> LiveStats:
     found = remembered(name)
     if not found:
         raise UserError(f"deployment {name}: no router in this process has routed a request of it yet")
-    return total(found)
+    return stats_of(found)
 
 
 def _name_of(app: str, deployment: str) -> str:
     return f"{app}#{deployment}"
-
-
-def _routing_of(settings: RouterSettings) -> GuardedRouting | HoldingRouter:
-    check_used(settings, settings)
-    return HoldingRouter(settings) if is_for_replicas(settings) else GuardedRouting(settings)
 
 
 def _settings(kwargs: Mapping[str, Any]) -> RouterSettings:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 import weakref
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from ray.util.metrics import Counter, Gauge
 
@@ -14,7 +14,7 @@ from rllib_scale.simulator.event_engine import EventEngine
 EVERY_S = 0.5
 """Ray's metrics are brought up to date at most so often."""
 GUARDS = ("none", "watching", "took over")
-SUMS = ("waiting", "running", "started", "ended", "dropped", "rejected", "decisions", "rounds")
+SUMS = ("waiting", "running", "started", "ended", "dropped", "rejected", "decisions", "rounds", "fallbacks")
 """Fields of LiveStats that add up."""
 
 
@@ -34,6 +34,7 @@ class LiveStats(NamedTuple):
     round_mean_s: float  # that a round of decisions takes, on the wall clock; NaN: there was none
     guard: str  # GUARDS
     guard_ratio: float = math.nan  # stays over those with the guard, in its last window; NaN: it has seen none yet
+    fallbacks: int = 0  # requests that a handle routed by itself, as the actor of the router did not answer
 
 
 def stats_of(engine: EventEngine | None, guard: str, ratio: float, **counted: int) -> LiveStats:
@@ -66,25 +67,18 @@ def total(records: list[LiveStats]) -> LiveStats:
     )
 
 
-class Source(Protocol):
-    """A router, say."""
-
-    def stats(self) -> LiveStats:
-        """What it is doing."""
+_SOURCES: dict[str, weakref.WeakSet[Any]] = {}
+"""Routers of this process, by name; here, as Serve copies the module of a router, and what is in it."""
 
 
-_SOURCES: dict[str, weakref.WeakSet[Source]] = {}
-"""Of this process, by name; here, as Serve copies the module of a router, and what is in it."""
+def remember(name: str, router: Any) -> None:
+    """Let `remembered` find a router, as long as it lives."""
+    _SOURCES.setdefault(name, weakref.WeakSet()).add(router)
 
 
-def remember(name: str, source: Source) -> None:
-    """Let `remembered` find a source, as long as it lives."""
-    _SOURCES.setdefault(name, weakref.WeakSet()).add(source)
-
-
-def remembered(name: str) -> list[LiveStats]:
-    """The records of all sources of that name."""
-    return [source.stats() for source in list(_SOURCES.get(name, ()))]
+def remembered(name: str) -> list[Any]:
+    """All routers of that name."""
+    return list(_SOURCES.get(name, ()))
 
 
 class Exporter:
@@ -114,6 +108,7 @@ class Exporter:
                 ("dropped", "tasks or requests that were given up"),
                 ("rejected", "requests that cannot be served"),
                 ("decisions", "answers of the scheduler"),
+                ("fallbacks", "requests that handles routed by themselves"),
                 ("rounds", "rounds of decisions"),
                 ("wait_seconds", "sum of the waits of attempts"),
                 ("round_seconds", "sum of the time that rounds take"),

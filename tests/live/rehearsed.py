@@ -86,8 +86,7 @@ def router(scheduler: str, rng: np.random.Generator) -> set[str]:
     for key in range(200):
         routing.arrive(key, Demand(session=str(rng.integers(8))), routing.clock())
         replicas = [Replica(f"r{at}", 2, 1.0, 10.0) for at in range(1 + key % 50 // 10)]
-        for started, name in routing.round(replicas, {"r0": 1}):
-            routing.ran(str(started), name)
+        for started, _ in routing.round(replicas, {"r0": 1}):
             routing.leave(started, "answered" if rng.random() < 0.8 else "dropped")
         if key % 50 == 49:
             routing.lost("r1")

@@ -149,7 +149,12 @@ def test_what_cannot_be_is_refused() -> None:
         router_config("lmetric:gate=1")
     with pytest.raises(UserError, match="guard: not with lmetric, which decides on LLM replicas; valid: active_for_s,"):
         router_config("lmetric", replica="h100/8b", guard="fastest-idle")
-    for key in (RouterSettings.model_fields | Demand.model_fields).keys() - {"scheduler", "demand", "seed", "session"}:
+    with pytest.raises(UserError, match="prefix: not with reserve"):
+        router_config("reserve", demand={"prefix": "tools", "prefix_tokens": 1})
+    with pytest.raises(UserError, match=r"prefix_tokens 0: .*prefix 'tools'.*; valid: both or neither"):
+        router_config("lmetric", replica="h100/8b", demand={"prefix": "tools"})
+    of_all = {"scheduler", "demand", "seed", "session", "state", "fallback_after_s", "prefix", "prefix_tokens"}
+    for key in (RouterSettings.model_fields | Demand.model_fields).keys() - of_all:
         refused = []
         for scheduler, needed in (("lmetric", {"replica": "h100/8b"}), ("reserve", {})):
             value = {"labels": ["eu"], "scenario": "steady-0.7", "guard": "fastest-idle", "replica": "h100/8b"}.get(

@@ -20,7 +20,7 @@ from rllib_scale.config import TrialConfig
 from rllib_scale.errors import UserError
 from rllib_scale.live.guarded_routing import GuardedRouting
 from rllib_scale.live.holding import HoldingRouter
-from rllib_scale.live.requests import Demand, Replica, RouterSettings
+from rllib_scale.live.requests import Demand, LastCall, Replica, RouterSettings
 from rllib_scale.live.routing import Routing
 from rllib_scale.live.serve import router_config
 from rllib_scale.policies.policy import save_policy
@@ -39,7 +39,7 @@ def arrive(of: Routing, key: str, compute: float = 1.0, moved: float = 30.0, hom
     """A request; the call before it in its session ran on `home`."""
     session = None if home is None else f"of {home}"
     if session is not None and home is not None:
-        of.ran(session, home)
+        of.restore(LastCall(session, home, 0.0), of.clock())
     of.arrive(key, Demand(compute_gflop=compute, moved_gb=moved, session=session), of.clock())
 
 
@@ -51,7 +51,6 @@ def test_a_call_goes_where_the_one_before_it_ran_and_a_new_session_where_the_few
     for session in "klmnkn":
         one.arrive(session, Demand(session=session, moved_gb=30.0), one.clock())
         ((_, name),) = one.round(TWO, {})
-        one.ran(session, name)
         one.leave(session)
         places.append(name)
     assert places == ["a", "b", "a", "b", "a", "b"]
@@ -172,9 +171,7 @@ def test_the_load_is_that_of_the_requests_and_goes_on_when_replicas_change(
                 one.leave(key)
             ends = [each for each in ends if each[0] > now]
             one.arrive(now, Demand(compute_gflop=4.0, session=str(now % 40)), now)
-            for key, name in one.round(replicas, {}):
-                one.ran(str(key % 40), name)
-                ends.append((now + 4.0, key))
+            ends += [(now + 4.0, key) for key, _ in one.round(replicas, {})]
 
     serve(eight, 600.0)
     assert observed_load(one) == pytest.approx(0.5, abs=0.05)
@@ -304,8 +301,7 @@ def served(
         late = now >= joins_s
         there = [*replicas, Replica("late", 1, 1.0, 16.0)] if late else replicas
         queued = {replicas[0].name: 1 + sum(one.replica_of(k) == replicas[0].name for k in stays)} if late else {}
-        for started, replica in one.round(there, queued):
-            one.ran(str(int(str(started)) % 50), replica)
+        for started, _ in one.round(there, queued):
             heapq.heappush(events, (now + float(lasts[int(str(started))]), "end", int(str(started))))
     return list(stays.values())
 
@@ -443,8 +439,7 @@ def test_200_000_requests_take_no_more_memory_than_20_000() -> None:
     used = []
     for number in range(200_000):
         one.arrive(number, Demand(session=str(number % 1000)), one.clock())
-        ((_, replica),) = one.round(TWO, {})
-        one.ran(str(number % 1000), replica)
+        one.round(TWO, {})
         one.leave(number)
         if number in (19_999, 199_999):
             gc.collect()

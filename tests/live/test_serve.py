@@ -90,7 +90,7 @@ def test_a_gate_holds_a_call_though_its_replica_has_places() -> None:
 
 def test_a_guard_takes_over_from_a_router_that_uses_one_replica_of_two() -> None:
     guard = {"scheduler": "least-loaded", "window": 10}
-    config = router_config("live.problems:OnlySlowest", demand={"compute_gflop": 0.1}, guard=guard)
+    config = router_config("live.problems:OnlySlowest", demand={"compute_gflop": 0.1}, guard=guard, state="handle")
     handle, used = deployed("guarded", config), []
     for _ in range(20):
         used.append({reply.result() for reply in [handle.remote(0.05) for _ in range(4)]})
