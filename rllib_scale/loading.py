@@ -22,6 +22,7 @@ from rllib_scale.config.methods import METHODS
 from rllib_scale.config.paths import Kind, resolved
 from rllib_scale.config.pinned import DIGEST_SEPARATOR, digest_of
 from rllib_scale.config.problem import EnvConfig
+from rllib_scale.config.replicas import PRESETS, Replica
 from rllib_scale.config.scenarios import SCENARIOS, read_scenario, scenario
 from rllib_scale.config.schedulers import (
     ALL_RULES,
@@ -219,6 +220,15 @@ def _table(value: str, folders: Folders) -> str:
         raise UserError(f"{error}; valid: {offered(TABLES)}, or a file") from None
 
 
+def _replica(value: str, folders: Folders) -> dict[str, Any]:
+    """The coefficients in a file of `rllib-scale fit-replica`."""
+    try:
+        path = Path(_file(value, folders).split(DIGEST_SEPARATOR)[0])
+    except UserError as error:
+        raise UserError(f"{error}; valid: {offered(PRESETS)}, or a file of `rllib-scale fit-replica`") from None
+    return build_model(Replica, read_mapping(path), str(path)).model_dump(mode="json", exclude={"sources"})
+
+
 def _policy(spec: PolicySpec, folders: Folders) -> PolicySpec:
     if zoo.is_named(spec.location):  # by name, as the package may lie elsewhere on another node
         return PolicySpec(spec.location, digest_of(zoo.folder_of(spec.location) / "policy.json"))
@@ -242,6 +252,8 @@ def _pinned(model: type[Model], data: Any, source: str, folders: Folders, scenar
                 return str(resolve(PolicySpec(*text.split(DIGEST_SEPARATOR)), folders))
             case "scheduler":
                 return str(resolve(parse_scheduler(text), folders))
+            case "replica":
+                return text if text in PRESETS else _replica(text, folders)
             case "scenario":
                 if text not in (*SCENARIOS, *EVALUATED_ALONE, *scenarios):
                     scenarios[text] = named_scenario(text, folders).model_dump(mode="json")

@@ -9,6 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, ValidationError, field_validator, model_validator
 
 from rllib_scale.config.base import MAX_SERVERS, MIN_SERVERS, Model, NonNegative, Positive
+from rllib_scale.config.paths import Refers
 from rllib_scale.config.replicas import Replica
 from rllib_scale.config.yaml_files import explain
 from rllib_scale.errors import choice_error
@@ -44,9 +45,10 @@ class TierConfig(Model):
         default=0.0,
         description="an execution takes 1 + slowdown x (other tasks running there at its start) times as long",
     )
-    replica: Replica | None = Field(
+    replica: Annotated[Replica, Refers("replica")] | None = Field(
         default=None,
-        description="with `service: replica`, what its servers are; compute_gflops and memory_gb then act on nothing",
+        description="with `service: replica`, what its servers are: a preset, a file of `rllib-scale fit-replica`, or "
+        "coefficients; compute_gflops and memory_gb then act on nothing",
     )
     labels: tuple[Label, ...] = Field(
         default=(),

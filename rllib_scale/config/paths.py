@@ -15,9 +15,9 @@ from pydantic import BaseModel
 from rllib_scale.config.base import Model, Some, types_in
 from rllib_scale.errors import UserError
 
-Kind = Literal["file", "table", "generator", "encoder", "reward", "policy", "scheduler", "scenario"]
-Resolve = Callable[[Kind, str], str]
-"""Resolves a text that refers to something; raises a UserError if that does not exist."""
+Kind = Literal["file", "table", "generator", "encoder", "reward", "policy", "scheduler", "scenario", "replica"]
+Resolve = Callable[[Kind, str], Any]
+"""What a text that refers to something stands for; raises a UserError if that does not exist."""
 
 
 @dataclass(frozen=True)

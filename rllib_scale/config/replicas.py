@@ -33,7 +33,7 @@ from rllib_scale.config.base import Count, Model, NonNegative, Positive
 from rllib_scale.config.paths import Refers
 from rllib_scale.config.pinned import check_unchanged, split
 from rllib_scale.config.workload import Part, SplitConfig
-from rllib_scale.errors import choice_error
+from rllib_scale.errors import UserError, choice_error
 
 GPU_NAMES, MODEL_NAMES = ("l40s", "a100", "h100", "4xh100", "rtxpro6000"), ("8b", "30b-a3b", "70b")
 
@@ -41,13 +41,13 @@ GPU_NAMES, MODEL_NAMES = ("l40s", "a100", "h100", "4xh100", "rtxpro6000"), ("8b"
 class Replica(Model):
     """Coefficients and limits of a replica. The defaults are the pod of two H100 with Qwen3-Coder-30B-A3B in 8 bit.
 
-    In YAML also the name of a preset, `h100/8b`, which stands for its coefficients.
+    In YAML also the name of a preset, `h100/8b`, or a file of `rllib-scale fit-replica`, for their coefficients.
     """
 
     texts: ClassVar = (*(f"{gpu}/{model}" for gpu in GPU_NAMES for model in MODEL_NAMES), "2xh100/30b-a3b")
 
     step_s: Positive = Field(default=2.67e-3, description="any step")
-    call_s: NonNegative = Field(default=3e-5, description="each call in a step; a fit cannot tell it from the others")
+    call_s: NonNegative = Field(default=3e-5, description="each call in a step")
     context_s: NonNegative = Field(default=2.225e-8, description="each token of context of the calls that decode")
     prefill_s: NonNegative = Field(default=1.22e-5, description="each prefill token")
     attention_s: NonNegative = Field(default=5.9e-10, description="each prefill token and token before it")
@@ -72,9 +72,10 @@ class Replica(Model):
 
 
 class _GPU(NamedTuple):
-    """Of one server: memory [GB], peak [TFLOP/s], share of it, step [ms] and context [ns a token] of the 8 B model."""
+    """Of one server: memory [GB], bandwidth [TB/s], peak [TFLOP/s], share of it; step [ms], context [ns] of the 8 B."""
 
     memory: float
+    bandwidth: float
     peak: float
     share: float
     step: float
@@ -101,13 +102,28 @@ MODELS = MappingProxyType(
 """Llama-3.1-8B in 16 bit, Qwen3-30B-A3B in 8 bit, Llama-3.1-70B in 4 bit [assumed: the precision]."""
 GPUS = MappingProxyType(
     {
-        "l40s": _GPU(48, 362, 0.32, 23.2, 295, 1, "[BLIS]"),
-        "a100": _GPU(80, 312, 0.38, 10.5, 125, 1, "[BLIS]"),
-        "h100": _GPU(80, 989, 0.45, 6.8, 76, 1, "[BLIS]"),
-        "4xh100": _GPU(320, 3956, 0.45, 2.6, 19, 4, "[BLIS]"),
-        "rtxpro6000": _GPU(96, 504, 0.76, 13.3, 102, 1, "[FIT]"),
+        "l40s": _GPU(48, 0.864, 362, 0.32, 23.2, 295, 1, "[BLIS]"),
+        "a100": _GPU(80, 2.039, 312, 0.38, 10.5, 125, 1, "[BLIS]"),
+        "h100": _GPU(80, 3.35, 989, 0.45, 6.8, 76, 1, "[BLIS]"),
+        "4xh100": _GPU(320, 13.4, 3956, 0.45, 2.6, 19, 4, "[BLIS]"),
+        "rtxpro6000": _GPU(96, 1.792, 504, 0.76, 13.3, 102, 1, "[FIT]"),
     }
 )
+
+
+def least_context_s(gpu: str | None, kv_bytes: int | None) -> float:
+    """Time in which a GPU reads the cache of a token at its full bandwidth [s]; 0 if neither is given.
+
+    Raises:
+        UserError: an unknown GPU, or one is given without the other.
+    """
+    if gpu is None and kv_bytes is None:
+        return 0.0
+    if gpu is None or kv_bytes is None or kv_bytes < 1:
+        raise UserError(f"--gpu {gpu}, --kv-bytes {kv_bytes}: a floor of context_s needs both, bytes of at least 1")
+    if gpu not in GPUS:
+        raise choice_error("--gpu", gpu, GPUS)
+    return kv_bytes / (GPUS[gpu].bandwidth * 1e12)
 
 
 def _preset(gpu: _GPU, llm: _LLM) -> Replica:

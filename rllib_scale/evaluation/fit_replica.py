@@ -1,238 +1,42 @@
 """Fits the coefficients of a replica to logs of a real server.
 
-All loads are played one after the other on one replica, which keeps its caches, at their recorded starts. The fit
-minimises the mean over loads of the mean |log(model / measurement)| of the requests' latencies. Not fitted: `call_s`,
-which a log cannot tell from `step_s` and `context_s`, and `attention_s` where no prompt is longer than LONG.
+Each load is played on one replica as its client sent it: at the recorded starts, and never with more requests in flight
+than the client allowed. The fit minimises the mean over loads of the mean |log(model / measurement)| of the latencies
+of requests, and of their times to the first token and per further token with a weight of BESIDE each.
+
+The fit starts from the lightest load: for requests one at a time all coefficients but `call_s` act linearly. Whether
+the log can tell a coefficient is tried by fits without it.
 """
 
 from __future__ import annotations
 
-import math
-from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Annotated, Any
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from pydantic import BaseModel, Field
 
 from rllib_scale.config.replicas import Replica
-from rllib_scale.config.yaml_files import build_model
 from rllib_scale.errors import UserError, choice_error
+from rllib_scale.evaluation.measured import Log
 from rllib_scale.simulator.replicas.rules import LEAST, VALUES, run
 from rllib_scale.simulator.replicas.scripts import requests
 from rllib_scale.simulator.replicas.state import START, new_fleet
-from rllib_scale.workloads.formats.base import Progress
-from rllib_scale.workloads.formats.fields import Amount, Name, Record, Whole
-from rllib_scale.workloads.formats.sources import distinct_files, read_csv, read_json
 from rllib_scale.workloads.random_numbers import new_generator
 
-LONG = 16_384
-"""Prompt [tokens] from which `attention_s` shows in latencies."""
-SATURATED = 0.5
-"""A load is saturated if more than this share of its requests were unfinished when the last one came."""
-_ONLY = np.array([LEAST, *(0.0 for _ in VALUES)])
-_STOP = {"xatol": 1e-3, "fatol": 1e-6, "maxfev": 600}
+BESIDE = 0.25
+"""Weight of times to the first token and per token beside that of latencies."""
+FITTED = ("step_s", "call_s", "context_s", "prefill_s", "attention_s", "request_s")
+NOTHING = 1e-4
+"""Share of what is typical for a coefficient, of which it can be told that it is not 0."""
+MOST_REQUEST_S = 1.0
+"""More than any server needs for a request outside of its steps."""
 BETWEEN_S = 3600.0
-"""Pause between two loads."""
-Latency = Annotated[float, Field(gt=0, le=1e9, allow_inf_nan=False)]
-Tokens = Annotated[int, Field(ge=1, le=10**9)]
-Request = tuple[str, float, int, int, float, float]
-"""Load, start [s], prompt and output [tokens], latency [s], time to first token [s] or NaN."""
-
-
-@dataclass
-class Log:
-    """Requests of one or several loads.
-
-    Attributes:
-        rows: with the columns load, start_s, prompt, output, latency_s, ttft_s (or NaN).
-        left_out: how many others there were, by what became of them.
-    """
-
-    rows: pd.DataFrame
-    left_out: Counter[str] = field(default_factory=Counter)
-
-    @property
-    def loads(self) -> list[str]:
-        """Names, in the order of the log."""
-        return list(dict.fromkeys(self.rows["load"]))
-
-    def is_saturated(self, load: str) -> bool:
-        """Whether most of its requests were unfinished when the last one came."""
-        of = self.rows[self.rows["load"] == load]
-        return float((of["start_s"] + of["latency_s"] > of["start_s"].max()).mean()) > SATURATED
-
-
-class _Row(BaseModel):
-    """A row of a CSV file; times in seconds from any reference, `_ms` in milliseconds."""
-
-    prompt_tokens: Tokens
-    output_tokens: Tokens
-    benchmark: str = ""
-    strategy: str = ""
-    rate: Amount | None = None
-    start_s: Amount | None = None
-    latency_s: Latency | None = None
-    ttft_ms: Amount | None = None
-    itl_ms: Amount | None = None
-    queued_s: Amount | None = None
-    scheduled_s: Amount | None = None
-    first_token_s: Amount | None = None
-    last_token_s: Amount | None = None
-
-    def request(self, where: str) -> Request:
-        """Load, start, prompt, output, latency, time to first token."""
-        load = self.strategy or self.benchmark or "all"
-        load = load if self.rate is None else f"{self.rate:.2f}"
-        if self.start_s is not None and self.latency_s is not None:
-            ttft_s = math.nan if self.ttft_ms is None else self.ttft_ms / 1000
-            return load, self.start_s, self.prompt_tokens, self.output_tokens, self.latency_s, ttft_s
-        if self.queued_s is None or self.first_token_s is None or self.last_token_s is None:
-            raise UserError(f"{where}: needs start_s and latency_s, or queued_s, first_token_s and last_token_s")
-        first_s, latency_s = self.first_token_s - self.queued_s, self.last_token_s - self.queued_s
-        return load, self.queued_s, self.prompt_tokens, self.output_tokens, latency_s, first_s
-
-
-class _Served(Record):
-    """A line of LLMServingSim's requests.jsonl."""
-
-    input_toks: Tokens
-    output_toks: Tokens
-    queued_ts: Amount
-    first_token_ts: Amount
-    last_token_ts: Amount
-
-
-class _Request(Record):
-    """A request of guidellm; the names of its times differ between versions."""
-
-    request_id: Name | None = None
-    prompt_tokens: Whole | None = None
-    output_tokens: Whole | None = None
-    request_start_time: Amount | None = None
-    start_time: Amount | None = None
-    request_latency: Latency
-    time_to_first_token_ms: Amount | None = None
-
-
-class _Requests(Record):
-    successful: list[_Request]
-    incomplete: list[Any] | None = None
-    errored: list[Any] | None = None
-
-
-class _Benchmark(Record):
-    requests: _Requests
-    args: dict[str, Any] | None = None
-    config: dict[str, Any] | None = None
-
-    def request(self, of: _Request, number: int, where: str) -> Request:
-        """Load, start, prompt, output, latency, time to first token."""
-        strategy = (self.config or self.args or {}).get("strategy") or {}
-        load = f"{strategy['rate']:.2f}" if strategy.get("rate") else str(strategy.get("type_") or number)
-        start_s = of.request_start_time if of.start_time is None else of.start_time
-        if start_s is None or of.prompt_tokens is None or of.output_tokens is None:
-            raise UserError(f"{where}: a request without prompt_tokens, output_tokens or request_start_time")
-        ttft_s = math.nan if of.time_to_first_token_ms is None else of.time_to_first_token_ms / 1000
-        return load, start_s, of.prompt_tokens, of.output_tokens, of.request_latency, ttft_s
-
-
-class _Report(Record):
-    """A JSON file of guidellm, or of `vllm bench serve --save-result --save-detailed`."""
-
-    benchmarks: list[_Benchmark] | None = None
-    input_lens: list[Whole] | None = None
-    output_lens: list[Whole] | None = None
-    ttfts: list[Amount] | None = None
-    itls: list[list[Amount]] | None = None
-    errors: list[Any] | None = None
-    start_times: list[Amount] | None = None
-    request_rate: Any = "inf"
-    max_concurrency: int | None = None
-
-
-def read_log(paths: Sequence[Path], progress: Progress | None = None) -> Log:
-    """Requests of logs: CSV, JSON of guidellm or vLLM, LLMServingSim's requests.jsonl; several files are several loads.
-
-    Raises:
-        UserError: a file cannot be read, or is no such log.
-    """
-    progress, found, left_out = progress or Progress(), list[Request](), Counter[str]()
-    for path in distinct_files(paths, progress):
-        name = path.name.split(".")[0]
-        for where, request in _requests(path, name, progress, left_out):
-            load, start_s, prompt, output, latency_s, ttft_s = request
-            if not (latency_s > 0 and prompt > 0 and output > 0):
-                raise UserError(f"{where}: latency, prompt and output must be above 0 (got {request[2:5]})")
-            if not (math.isnan(ttft_s) or 0 <= ttft_s <= 1.001 * latency_s + 1e-3):
-                raise UserError(
-                    f"{where}: time to first token {ttft_s:g} s: must be at most the latency, {latency_s:g} s"
-                )
-            progress.seen.is_equal("requests the same as an earlier one, kept", path, *request)
-            load = load if len(paths) == 1 or path.name.endswith(".json") else f"{name} {load}"
-            found.append((load, start_s, prompt, output, latency_s, ttft_s))
-    rows = pd.DataFrame(found, columns=["load", "start_s", "prompt", "output", "latency_s", "ttft_s"])
-    if rows.empty:
-        raise UserError(f"{', '.join(map(str, paths))}: no completed request")
-    return Log(rows, left_out)
-
-
-def _requests(path: Path, name: str, progress: Progress, left_out: Counter[str]) -> Iterator[tuple[str, Request]]:
-    """Place and values of each request of a file."""
-    if path.suffix == ".csv":
-        for where, row in read_csv(path, _Row, progress):
-            yield where, build_model(_Row, row, where).request(where)
-        return
-    found: list[tuple[str, Request]] = []
-
-    def add_served(row: _Served, where: str) -> None:
-        times = (row.last_token_ts - row.queued_ts, row.first_token_ts - row.queued_ts)
-        found.append((where, (name, row.queued_ts, row.input_toks, row.output_toks, *times)))
-
-    def add_report(report: _Report, where: str) -> None:
-        if report.benchmarks is not None:
-            for number, benchmark in enumerate(report.benchmarks):
-                at, of = f"{where}: benchmark {number}", benchmark.requests
-                left_out.update(incomplete=len(of.incomplete or ()), errored=len(of.errored or ()))
-                for request in of.successful:
-                    if progress.seen.is_repeated("requests", request.request_id):
-                        left_out["read before"] += 1
-                    else:
-                        found.append((at, benchmark.request(request, number, at)))
-        elif report.input_lens is not None:
-            found.extend((where, request) for request in _of_vllm(report, name, where, left_out))
-        else:
-            raise UserError(f"{where}: neither `benchmarks` (guidellm) nor `input_lens` (vLLM) is there")
-
-    if path.name.endswith((".jsonl", ".jsonl.gz")):
-        read_json([path], _Served, add_served, progress)
-    else:
-        read_json([path], _Report, add_report, progress)
-    yield from found
-
-
-def _of_vllm(report: _Report, name: str, where: str, left_out: Counter[str]) -> Iterator[Request]:
-    columns: list[list[Any]] = [
-        each or [] for each in (report.input_lens, report.output_lens, report.ttfts, report.itls)
-    ]
-    columns.append(report.errors or [""] * len(columns[0]))
-    starts = report.start_times
-    if starts is None and str(report.request_rate) == "inf" and report.max_concurrency is None:
-        starts = [0.0] * len(columns[0])
-    if starts is None or {len(column) for column in columns} != {len(starts)}:
-        raise UserError(
-            f"{where}: input_lens, output_lens, ttfts, errors, itls and start_times must have one entry per request "
-            "(`vllm bench serve --save-result --save-detailed`)"
-        )
-    for start_s, prompt, output, ttft_s, itls, error in zip(starts, *columns, strict=True):
-        if error or not (output > 0 and ttft_s > 0):
-            left_out["failed"] += 1
-        else:
-            yield name, start_s, prompt, output, ttft_s + sum(itls), ttft_s
+"""Pause between the request that leaves the prefix in the cache and a load."""
+FLOOR_ADVICE = "--gpu and --kv-bytes give it a floor"
+_ONLY = np.array([LEAST, *(0.0 for _ in VALUES)])
 
 
 @dataclass
@@ -241,58 +45,84 @@ class Fit:
 
     Attributes:
         replica: its coefficients.
+        log: what was measured.
         fitted: loads that were fitted.
-        rows: of the log, with the model's latency_model_s and ttft_model_s.
+        rows: of the log, with the model's start_model_s, latency_model_s and ttft_model_s.
+        not_told: coefficients that the log cannot tell, and what they were set to.
     """
 
     replica: Replica
+    log: Log
     fitted: list[str]
     rows: pd.DataFrame
+    not_told: dict[str, str] = field(default_factory=dict)
 
     def errors(self) -> list[dict[str, Any]]:
-        """Errors of each load: relative errors of latencies, and of the capacity where the load is saturated."""
+        """Relative errors of each load: of its requests' times, and of its output tokens per second."""
         table = []
         for load, of in self.rows.groupby("load", sort=False):
+            row = {"load": load, "fitted": load in self.fitted, "saturated": self.log.is_saturated(str(load))}
+            row |= {"requests": len(of), "measured_s": of["latency_s"].mean(), "model_s": of["latency_model_s"].mean()}
             error = (of["latency_model_s"] / of["latency_s"] - 1).abs()
-            first = (of["ttft_model_s"] / of["ttft_s"].where(of["ttft_s"] > 0) - 1).abs()
-            row = {"load": load, "fitted": load in self.fitted, "requests": len(of)}
-            row |= {"latency_median": float(error.median()), "latency_mean": float(error.mean())}
-            row |= {"ttft_median": float(first.median()), "capacity": math.nan}
-            row |= {"measured_s": float(of["latency_s"].mean()), "model_s": float(of["latency_model_s"].mean())}
-            if Log(self.rows).is_saturated(str(load)):
-                row["capacity"] = _span(of, "latency_s") / _span(of, "latency_model_s") - 1
-            table.append(row)
+            row |= {"latency_median": error.median(), "latency_mean": error.mean()}
+            row["ttft_median"] = (of["ttft_model_s"] / of["ttft_s"].where(of["ttft_s"] > 0) - 1).abs().median()
+            measured, model = _per_token(of, "latency_s", "ttft_s"), _per_token(of, "latency_model_s", "ttft_model_s")
+            row["tpot_median"] = (model / measured - 1).abs().median()
+            row["throughput"] = _span(of, "start_s", "latency_s") / _span(of, "start_model_s", "latency_model_s") - 1
+            table.append({key: float(value) if isinstance(value, float) else value for key, value in row.items()})
         return table
 
 
-def _span(of: pd.DataFrame, latency: str) -> float:
-    return float((of["start_s"] + of[latency]).max() - of["start_s"].min())
+def _per_token(of: pd.DataFrame, latency: str, ttft: str) -> pd.Series:
+    """Time per token after the first [s]; NaN where there is none, or it took no time."""
+    time = (of[latency] - of[ttft]) / (of["output"] - 1).where(of["output"] > 1)
+    return time.where(time > 0)
+
+
+def _span(of: pd.DataFrame, start: str, latency: str) -> float:
+    return float((of[start] + of[latency]).max() - of[start].min())
 
 
 class Replay:
     """The requests of a log, to be played on replicas."""
 
     def __init__(self, log: Log, prefix_tokens: int = 0) -> None:
-        ordered = log.rows.sort_values("start_s", kind="stable")
-        self.rows = pd.concat([ordered[ordered["load"] == load] for load in log.loads], ignore_index=True)
-        self.measured_s = self.rows["latency_s"].to_numpy()
+        self.rows = pd.concat([log.of(load) for load in log.loads], ignore_index=True)
+        self.prefix_tokens = prefix_tokens
+        self._plays = [_Play(log, load, prefix_tokens) for load in log.loads]
         self.load = pd.factorize(self.rows["load"])[0]
-        self._scripts = requests(self.rows["prompt"].to_numpy(), self.rows["output"].to_numpy(), prefix_tokens)
-        self._starts, at_s = np.zeros(len(self.rows), START), 0.0
-        self._starts["script"] = np.arange(len(self.rows))
-        for number, load in enumerate(log.loads):
-            own = self.rows[self.rows["load"] == load]
-            self._starts["at_s"][self.load == number] = at_s + own["start_s"] - own["start_s"].min()
-            at_s += BETWEEN_S + _span(own, "latency_s") * 100
+        output = self.rows["output"].to_numpy(float)
+        self._further = np.where(output > 1, output - 1, np.nan)
+        with np.errstate(invalid="ignore"):
+            self._logs = np.log(self._positive(self.rows["latency_s"].to_numpy(), self.rows["ttft_s"].to_numpy()))
 
-    def latencies(self, replica: Replica) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Latency and time to the first token of each request [s]."""
-        parts: list[Any] = []
-        fleet = new_fleet([replica], self._scripts.arrays, self._starts, 64, closed_loop=False)
-        run(fleet, 1e15, _ONLY, new_generator(0, 0), parts)
-        done = np.concatenate(parts)
-        done = done[np.argsort(done["script"])]
-        return done["end_s"] - done["asked_s"], done["first_s"] - done["asked_s"]
+    def _positive(self, latency_s: NDArray[np.float64], ttft_s: NDArray[np.float64]) -> NDArray[np.float64]:
+        """(3, requests) latency, time to the first and per further token [s]; NaN where there is none, or no time."""
+        times = np.stack([latency_s, ttft_s, (latency_s - ttft_s) / self._further])
+        return np.where(times > 0, times, np.nan)
+
+    def _times(self, replica: Replica) -> NDArray[np.float64]:
+        return np.concatenate([play.times(replica) for play in self._plays]).T
+
+    def modelled(self, replica: Replica) -> pd.DataFrame:
+        """The log with start_model_s, latency_model_s and ttft_model_s."""
+        start_s, first_s, end_s = self._times(replica)
+        return self.rows.assign(start_model_s=start_s, latency_model_s=end_s - start_s, ttft_model_s=first_s - start_s)
+
+    def deviations(self, replica: Replica) -> NDArray[np.float64]:
+        """log(model / measurement) of latency, time to first token and per token, in turn; NaN where not measured."""
+        start_s, first_s, end_s = self._times(replica)
+        with np.errstate(invalid="ignore"):
+            return np.log(self._positive(end_s - start_s, first_s - start_s)) - self._logs
+
+    def weights(self) -> NDArray[np.float64]:
+        """Of each deviation, so that their weighted sum is what the fit minimises."""
+        weights = np.zeros((3, len(self.rows)))
+        for kind, beside in enumerate((1.0, BESIDE, BESIDE)):
+            known = ~np.isnan(self._logs[kind])
+            counts = np.bincount(self.load, known)
+            weights[kind] = np.where(known, beside / np.maximum(counts[self.load], 1) / len(counts), 0.0)
+        return weights
 
     def check(self, replica: Replica) -> None:
         """Refuse limits by which a request could not run.
@@ -305,63 +135,207 @@ class Replay:
         if replica.token_budget < replica.max_calls:
             raise UserError(f"--token-budget {replica.token_budget}: must be at least --max-calls, {replica.max_calls}")
 
-    def modelled(self, replica: Replica) -> pd.DataFrame:
-        """The log with latency_model_s and ttft_model_s."""
-        latency, ttft = self.latencies(replica)
-        return self.rows.assign(latency_model_s=latency, ttft_model_s=ttft)
+
+class _Play:
+    """The requests of a load, as its client sends them; the loads before it have left the prefix in the cache."""
+
+    def __init__(self, log: Log, load: str, prefix_tokens: int) -> None:
+        of = log.of(load)
+        prompt, output, start_s = (of[name].to_numpy() for name in ("prompt", "output", "start_s"))
+        at_s = np.where(log.waited(load), 0.0, start_s - start_s[0])  # held back: as soon as one before it ends
+        if prefix_tokens and load != log.loads[0]:
+            prompt, output = np.append(prompt, prefix_tokens + 1), np.append(output, 1)
+            at_s = np.append(at_s + BETWEEN_S, 0.0)
+        self.limit = log.limits.get(load)
+        self.count = len(of)
+        self.scripts = requests(prompt, output, prefix_tokens)
+        self.starts = np.zeros(len(prompt), START)
+        self.starts["script"], self.starts["at_s"] = np.arange(len(prompt)), at_s
+        if len(prompt) > self.count:
+            self.starts = np.roll(self.starts, 1)
+
+    def times(self, replica: Replica) -> NDArray[np.float64]:
+        """(requests, 3) start, first token and end of each request [s]."""
+        parts: list[Any] = []
+        limited = self.limit is not None
+        fleet = new_fleet([replica], self.scripts.arrays, self.starts, self.limit or 64, closed_loop=limited)
+        run(fleet, 1e15, _ONLY, new_generator(0, 0), parts)
+        done = np.concatenate(parts)
+        done = done[np.argsort(done["script"])][: self.count]
+        return np.stack([done["asked_s"], done["first_s"], done["end_s"]], axis=1)
 
 
 def fit_replica(
-    log: Log, limits: Replica, loads: Sequence[str] | None = None, prefix_tokens: int = 0, saturated: bool = True
+    log: Log,
+    limits: Replica,
+    loads: Sequence[str] | None = None,
+    prefix_tokens: int = 0,
+    saturated: bool = True,
+    least_context_s: float = 0.0,
 ) -> Fit:
-    """Fit step_s, context_s, prefill_s, request_s, and attention_s where prompts are long.
+    """Fit step_s, context_s, prefill_s and request_s, and where the log can tell them attention_s and call_s.
 
     Args:
         log: what was measured.
-        limits: memory, budget and number of calls of the server, and `call_s`, which are not fitted.
+        limits: memory, budget and number of calls of the server, and the `call_s` of a log that cannot tell it.
         loads: those to fit; all by default.
         prefix_tokens: with which each prompt begins.
         saturated: whether one of the loads must be saturated.
+        least_context_s: what reading the cache of a token takes at the least [s].
 
     Raises:
-        UserError: an unknown load, or none that is saturated.
+        UserError: an unknown load, none that is saturated, or a fit that contradicts the log.
     """
-    from scipy.optimize import minimize
-
     chosen = list(loads or log.loads)
     for load in chosen:
         if load not in log.loads:
             raise choice_error("load", load, log.loads)
     if saturated and not any(map(log.is_saturated, chosen)):
         raise UserError(
-            f"--fit {','.join(chosen)}: no load is saturated (more than half of its requests unfinished when the last "
-            "one comes), so that the capacity could be anything; fit one that is, or give --unsaturated"
+            f"--fit {','.join(chosen)}: no load is saturated (the server keeps up with each of them), so that the "
+            "capacity could be anything; fit one that is, or give --unsaturated"
         )
     whole = Replay(log, prefix_tokens)
     whole.check(limits)
-    part = Replay(Log(log.rows[log.rows["load"].isin(chosen)]), prefix_tokens)
-    counts = np.bincount(part.load)
-    names = ["step_s", "context_s", "prefill_s", "request_s"]
-    names += ["attention_s"] if part.rows["prompt"].max() > LONG else []
-    fixed = limits.model_copy(update={"attention_s": 0.0, "request_s": 0.0})
+    part = replace(log, rows=log.rows[log.rows["load"].isin(chosen)])
+    search = _Search(Replay(part, prefix_tokens), limits, least_context_s)
+    values, fixed, not_told = search.best()
+    result = search.replica(values, fixed)
+    _check_plausible(result, part)
+    said = "".join(f"; {name}: not told by the log, {what}" for name, what in not_told.items())
+    result = result.model_copy(update={"sources": f"fit to {', '.join(chosen)}{said}"})
+    return Fit(result, log, chosen, whole.modelled(result), not_told)
 
-    def replica(values: Any) -> Replica:
-        numbers = np.exp(np.clip(values, -40, 5))
-        return fixed.model_copy(update=dict(zip(names, map(float, numbers), strict=True)))
 
-    def loss(values: Any) -> float:
-        off = np.abs(np.log(part.latencies(replica(values))[0] / part.measured_s))
-        return float((np.bincount(part.load, off) / counts).mean())
+class _Search:
+    """Looks for the coefficients of a replica that are closest to a log, in units of what is typical for each."""
 
-    decode = float(np.quantile(part.rows["latency_s"] / part.rows["output"], 0.1))
-    results = []
-    for context_s in (1e-9, 1e-8, 1e-7):
-        at = np.log([0.8 * decode, context_s, 1e-4, 5e-3, 1e-10][: len(names)])
-        for size in (0.7, 0.3, 0.3):  # a simplex that has shrunk to a ridge starts again
-            simplex = np.vstack([at, at + size * np.eye(len(names))])
-            results.append(minimize(loss, at, method="Nelder-Mead", options=_STOP | {"initial_simplex": simplex}))
-            at = results[-1].x
-    best = min(results, key=lambda result: result.fun)
-    sources = f"fit to {', '.join(chosen)}; call_s: not identifiable, fixed"
-    result = replica(best.x).model_copy(update={"sources": sources})
-    return Fit(result, chosen, whole.modelled(result))
+    def __init__(self, replay: Replay, limits: Replica, least_context_s: float) -> None:
+        self.replay, self.limits = replay, limits
+        self.weights = replay.weights()
+        self.alone = self._of_lightest()
+        step_s = self.alone[0]
+        self.units = np.maximum(self.alone, step_s * np.array([1.0, 0.01, 3e-6, 3e-3, 3e-7, 0.1]))
+        self.least = np.full(len(FITTED), NOTHING)
+        self.least[FITTED.index("context_s")] = max(least_context_s / self.units[FITTED.index("context_s")], NOTHING)
+        self.has_floor = least_context_s > 0
+
+    def replica(self, values: NDArray[np.float64], fixed: dict[str, float]) -> Replica:
+        """The replica with some values of FITTED; others are fixed."""
+        found = np.where(values > 2 * NOTHING, np.maximum(values, self.least), 0.0) * self.units
+        found[0] = max(found[0], NOTHING * self.units[0])
+        return self.limits.model_copy(update=dict(zip(FITTED, map(float, found), strict=True)) | fixed)
+
+    def loss(self, values: NDArray[np.float64], fixed: dict[str, float]) -> float:
+        """The weighted sum of deviations."""
+        deviations = np.abs(self.replay.deviations(self.replica(values, fixed)))
+        return float(np.nansum(self.weights * deviations))
+
+    def fit(
+        self, start: NDArray[np.float64], fixed: dict[str, float], passes: int = 2
+    ) -> tuple[float, NDArray[np.float64]]:
+        """The least loss from a start, and where it is: by least squares, which are smooth, and by the loss."""
+        from scipy.optimize import least_squares, minimize
+
+        free = [number for number, name in enumerate(FITTED) if name not in fixed]
+        bounds = (self.least[free], np.full(len(free), np.inf))
+
+        def full(some: NDArray[np.float64]) -> NDArray[np.float64]:
+            values = start.copy()
+            values[free] = some
+            return values
+
+        def residuals(some: NDArray[np.float64]) -> NDArray[np.float64]:
+            found = np.sqrt(self.weights) * self.replay.deviations(self.replica(full(some), fixed))
+            return np.nan_to_num(found, nan=0.0, posinf=10.0, neginf=-10.0).ravel()
+
+        def loss(some: NDArray[np.float64]) -> float:
+            return self.loss(full(np.maximum(some, self.least[free])), fixed)
+
+        near = np.maximum(start[free], 1.01 * self.least[free])
+        value = loss(near)
+        for size in (0.1, 0.02)[:passes]:
+            found = least_squares(
+                residuals, near, bounds=bounds, diff_step=3e-3, loss="soft_l1", f_scale=0.002, max_nfev=25
+            ).x
+            near, value = min(((each, loss(each)) for each in (near, found)), key=lambda pair: pair[1])
+            simplex = np.vstack([near, near + size * np.diag(near + 0.1)])
+            options = {"xatol": 1e-4, "fatol": 1e-6, "maxfev": 60 * len(free), "initial_simplex": simplex}
+            result = minimize(loss, near, method="Nelder-Mead", options=options)
+            near, value = np.maximum(result.x, 1.01 * self.least[free]), float(result.fun)
+        return value, full(near)
+
+    def best(self) -> tuple[NDArray[np.float64], dict[str, float], dict[str, str]]:
+        """Values of the coefficients, those that are fixed, and why.
+
+        It begins without `attention_s` and with the given `call_s`, and frees each of them if that brings the model
+        nearer to the log.
+        """
+        fixed, not_told = {"attention_s": 0.0, "call_s": self.limits.call_s}, dict[str, str]()
+        fits = [self.fit(start, fixed, passes=1) for start in self.starts()]
+        loss, values = self.fit(min(fits, key=lambda each: each[0])[1], fixed)
+        for name in ("attention_s", "call_s"):
+            others = {key: value for key, value in fixed.items() if key != name}
+            starts = [np.where(np.array(FITTED) == name, share, values) for share in (0.1, 1.0)]
+            freed = min((self.fit(start, others) for start in starts), key=lambda each: each[0])
+            if _as_good(freed[0]) < loss:
+                (loss, values), fixed = freed, others
+            else:
+                not_told[name] = f"fixed at {fixed[name]:g}"
+        if not self.has_floor:
+            context_s = self.replica(values, fixed).context_s or NOTHING * self.units[FITTED.index("context_s")]
+            for factor in (1 / 3, 3.0):
+                if self.fit(values, fixed | {"context_s": context_s * factor}, passes=1)[0] <= _as_good(loss):
+                    not_told["context_s"] = f"values from a third of it to its triple fit as well; {FLOOR_ADVICE}"
+        return values, fixed, not_told
+
+    def starts(self) -> list[NDArray[np.float64]]:
+        """Values of the coefficients to start from: those of the lightest load, and others around."""
+        alone = np.maximum(self.alone / self.units, 0.03)
+        typical = np.ones(len(FITTED))
+        typical[0] = alone[0]
+        return [alone, typical, (alone + typical) / 2]
+
+    def _of_lightest(self) -> NDArray[np.float64]:
+        """FITTED by the lightest load, as if its requests came one at a time; `call_s` is 0."""
+        from scipy.optimize import nnls
+
+        log, prefix = Log(self.replay.rows), self.replay.prefix_tokens
+        of = log.of(log.lightest)
+        new, output = (of["prompt"] - prefix).clip(1).to_numpy(float), of["output"].to_numpy(float)
+        chunks, none, one = np.ceil(new / self.limits.token_budget), np.zeros(len(of)), np.ones(len(of))
+        # Of the first token and of the whole answer: what each of FITTED is multiplied with.
+        first = [chunks, none, none, new, new * (new / 2 + prefix), one]
+        whole = [chunks + output - 1, none, (output - 1) * (of["prompt"] + output / 2), *first[3:]]
+        factors, measured = np.stack(whole, axis=1), of["latency_s"].to_numpy()
+        if of["ttft_s"].gt(0).all():
+            factors = np.concatenate([factors, np.stack(first, axis=1)])
+            measured = np.concatenate([measured, of["ttft_s"].to_numpy()])
+        scale = np.maximum(factors.max(axis=0), 1.0)
+        found = nnls(factors / measured[:, None] / scale, np.ones(len(measured)))[0] / scale
+        found[0] = max(found[0], 0.3 * float((of["latency_s"] / (of["output"] + chunks)).quantile(0.05)))
+        return found
+
+
+def _as_good(loss: float) -> float:
+    """Largest loss of a fit that is as good as one with this loss."""
+    return 1.02 * loss + 2e-4
+
+
+def _check_plausible(replica: Replica, log: Log) -> None:
+    """Refuse coefficients that requests of the log contradict.
+
+    Raises:
+        UserError: with the likely cause.
+    """
+    rows = log.rows
+    firsts = rows["ttft_s"].where(rows["ttft_s"] > 0, rows["latency_s"])
+    soonest_s = float(firsts.quantile(0.02))
+    if replica.request_s <= MOST_REQUEST_S and replica.request_s + replica.step_s <= 1.25 * soonest_s:
+        return
+    raise UserError(
+        f"the log can only be fitted with request_s {replica.request_s:.3g}, step_s {replica.step_s:.3g}, where "
+        f"requests had a first token after {soonest_s:.3g} s; likely causes: the client limited its requests in flight "
+        "(give --max-concurrency), several engines share the load, or --max-calls, --token-budget or --kv-tokens is "
+        "not the server's"
+    )

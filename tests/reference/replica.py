@@ -315,4 +315,5 @@ def simulate(
                         due = max(call.end, session_of.start + float(task["release_s"]))
                     heapq.heappush(events, (due, call.session, int(later)))
             if session_of.left == 0 and closed_loop and coming:
-                heapq.heappush(events, (call.end, -1, coming.pop(0)))
+                following_session = coming.pop(0)
+                heapq.heappush(events, (max(call.end, float(starts[following_session]["at_s"])), -1, following_session))

@@ -123,9 +123,10 @@ def _begin(fleet, number, time):  # type: ignore[no-untyped-def]
 
 @rare
 def _begin_next(fleet, time):  # type: ignore[no-untyped-def]
+    """Begin the next session, at a time or when it comes, whichever is later."""
     now = fleet.now[0]
     if now.next_start < len(fleet.starts):
-        _push(fleet, time, _START, now.next_start)
+        _push(fleet, max(time, fleet.starts[now.next_start].at_s), _START, now.next_start)
         now.next_start += 1
 
 
