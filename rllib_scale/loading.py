@@ -242,7 +242,7 @@ def _policy(spec: PolicySpec, folders: Folders) -> PolicySpec:
 def _pinned(model: type[Model], data: Any, source: str, folders: Folders, scenarios: dict[str, Any]) -> Any:
     """Plain data of a model, what it refers to pinned; `scenarios` receives the content of user-defined ones."""
 
-    def resolve_text(kind: Kind, text: str) -> str:
+    def resolve_text(kind: Kind, text: str) -> Any:
         match kind:
             case "file":
                 return _file(text, folders)
