@@ -32,15 +32,18 @@ def simulator() -> None:
 
 
 def rules() -> None:
-    """Every rule, in the simulator and on a live cluster or in a router."""
+    """Every rule, and a network that is asked in the rounds of one, in the simulator and on a live cluster."""
     from rllib_scale.evaluation.play import play
+    from rllib_scale.networks.build import build_network
     from rllib_scale.policies.make import make_policy
+    from rllib_scale.policies.visiting_policy import VisitingPolicy
     from rllib_scale.simulator.rehearsal import rehearse
     from rllib_scale.workloads.model import Workload
 
     env, workload = _problem(), Workload.load(SAMPLE)
-    for name in (*HEURISTICS, "zoo:context-price"):
-        policy = make_policy(name, env)
+    asked = TrialConfig.of("scale-any", env=env)
+    policies = [make_policy(name, env) for name in (*HEURISTICS, "zoo:context-price")]
+    for policy in (*policies, VisitingPolicy(build_network(asked), asked, epochs=0)):
         play(policy, env, 0, [0], workload=workload)
         rehearse(policy, policy.problem(env))
 

@@ -85,7 +85,10 @@ def test_no_command_of_a_page_compiles_anything(page: str, workplace: Path, cach
 
 @pytest.mark.slow
 @pytest.mark.parametrize("training", TRAININGS, ids=" ".join)
-def test_no_training_compiles_anything(training: list[str], workplace: Path, cache: Path) -> None:
+def test_no_training_compiles_anything(
+    training: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cache: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
     for name, text in SWEEPS.items():
-        (workplace / f"{name}.yaml").write_text(f"name: {name}\n{text}")
+        (tmp_path / f"{name}.yaml").write_text(f"name: {name}\n{text}")
     assert not compiled_by([PROGRAM, *training], cache)
