@@ -50,7 +50,7 @@ class Problem:
     overrides: tuple[str, ...] = ()
     workload_file: Path | None = None
     draws: bool = True
-    _warned: set[int] = field(default_factory=set, compare=False)
+    _warned: set[int | str] = field(default_factory=set, compare=False)
 
     @cached_property
     def changes(self) -> dict[str, Any]:
@@ -113,6 +113,9 @@ class Problem:
             except ValueError as error:
                 raise UserError(f"{source}: {error}") from None
             env.check_size()
+            if str(env.service.trace) not in self._warned:
+                self._warned.add(str(env.service.trace))
+                say_read(env)
             return env
         self.workload.check_fits(env.cluster, str(self.workload_file))
         self._warn(self.workload, env)
@@ -157,6 +160,19 @@ class Problem:
                 f"{name}: of {self.workload.num_workflows} workflows {metrics['workflows_arrived']:g} had arrived and "
                 f"{metrics['workflows_completed']:g} were done at the end, {metrics['duration_s']:g} s"
             )
+
+
+def say_read(env: EnvConfig) -> None:
+    """Say what was read of the trace of a problem of `service: replica`, and what was left out, if it has one.
+
+    Raises:
+        UserError: it cannot be read.
+    """
+    if env.service.trace is not None:
+        from rllib_scale.simulator.replicas.scripts import counted_in
+
+        counts = counted_in(env.service)
+        say(f"{env.service.path}: {'; '.join(f'{count:,} {what}' for what, count in counts.items() if count)}")
 
 
 def given_workload(path: Path) -> Workload:

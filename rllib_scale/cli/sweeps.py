@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rllib_scale.cli.options import address_option, code_option, results_option, set_option, trust_option
+from rllib_scale.cli.problems import say_read
 from rllib_scale.cli.results import say_places, write_report
 from rllib_scale.cli.terminal import errors, json_option, say, show, wants_json
 from rllib_scale.errors import UserError, counted
@@ -164,8 +165,11 @@ def _check_and_print(plan: Plan, source: str, trust: bool) -> None:
     from rllib_scale.sweeps.checks import check_plan
     from rllib_scale.sweeps.cpu_time import sentence
 
+    envs = (*(trial.config.env for trial in plan.trials), *(unit.env for unit in plan.units))
     try:
         check_plan(plan, trust)
+        for env in {env.service.trace: env for env in envs}.values():
+            say_read(env)
     except UserError as error:
         raise UserError(f"{source}: {error}") from None
     sweep, trials = plan.sweep, plan.trials

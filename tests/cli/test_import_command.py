@@ -282,3 +282,24 @@ def test_a_source_is_never_held_as_a_whole(tmp_path: Path, output: Path) -> None
         peak_mb.append(float(done.stderr.split()[-1]))
         assert Workload.load(output).num_workflows % count == 0
     assert peak_mb[1] < peak_mb[0] + 48
+
+
+def test_a_trace_that_replicas_play_says_what_was_read_of_it_and_what_was_left_out(tmp_path: Path) -> None:
+    line = {"input_length": 100, "output_length": 5, "hash_ids": [1]}
+    lines = [line | {"timestamp": 9000 * k, "session_id": f"{j}"} for j in range(8) for k in range(5)]
+    wrong = {"timestamp": 5, "input_length": 0, "output_length": 0, "hash_ids": []}
+    file = write_lines(tmp_path / "requests.jsonl", *lines, line | wrong)
+    service = {"trace": str(file), "format": "mooncake", "sessions": 1, "warm_up_s": 1.0}
+    read = {"8 sessions", "40 calls", "1 calls of 0 tokens, left out"}
+    settings = [word for name, value in service.items() for word in ("--set", f"service.{name}={value}")]
+    settings += ["--scenario", "agents-replicas", "--scales", "1,2", "--episodes", "1", "--horizon", "50"]
+    done = CliRunner().invoke(main, ["evaluate", "lmetric", *settings])
+    assert done.exit_code == 0, done.output
+    (said,) = [said for said in done.stdout.splitlines() if said.startswith(f"{file}: ")]
+    assert read <= {*said.removeprefix(f"{file}: ").split("; ")}
+    sweep = {"name": "read", "scenario": "agents-replicas", "methods": [], "env": {"service": service}}
+    sweep |= {"evaluation": {"heuristics": ["lmetric"], "scales": [1], "episodes": 1}}
+    (tmp_path / "read.yaml").write_text(json.dumps(sweep))
+    done = CliRunner().invoke(main, ["validate", str(tmp_path / "read.yaml")])
+    assert done.exit_code == 0, done.output
+    assert said in done.stdout.splitlines()

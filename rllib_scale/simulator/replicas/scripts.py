@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -123,16 +124,7 @@ def scripts_of(service: ServiceConfig) -> Scripts:
     Raises:
         UserError: as `read_scripts`; or no session is in that part.
     """
-    decide = (
-        "trace",
-        "format",
-        "block_size",
-        "split",
-        "part",
-        "tool_gap_cap_s",
-        "think_gap_cap_s",
-    )  # at any load the same are read once
-    scripts = _scripts_of(ServiceConfig(**{name: getattr(service, name) for name in decide}))
+    scripts, _ = _read(service)
     if service.lengths == "hidden":
         return scripts
     tasks, error = scripts.tasks.copy(), service.length_error if service.lengths == "estimated" else 0.0
@@ -141,17 +133,34 @@ def scripts_of(service: ServiceConfig) -> Scripts:
     return replace(scripts, tasks=tasks)
 
 
+def counted_in(service: ServiceConfig) -> Counter[str]:
+    """What was read of a problem's trace, in all of its parts, and what was left out or odd, as an import counts it.
+
+    Raises:
+        UserError: as `scripts_of`.
+    """
+    _, counts = _read(service)
+    return counts
+
+
+def _read(service: ServiceConfig) -> tuple[Scripts, Counter[str]]:
+    """Scripts and counts; a trace is read once for all loads."""
+    decide = ("trace", "format", "block_size", "split", "part", "tool_gap_cap_s", "think_gap_cap_s")
+    return _scripts_of(ServiceConfig(**{name: getattr(service, name) for name in decide}))
+
+
 @lru_cache(maxsize=8)
-def _scripts_of(service: ServiceConfig) -> Scripts:
+def _scripts_of(service: ServiceConfig) -> tuple[Scripts, Counter[str]]:
     if (path := service.path) is None:
-        return drawn_scripts()
-    scripts = read_scripts([path], service)
+        return drawn_scripts(), Counter()
+    progress = Progress()
+    scripts = read_scripts([path], service, progress)
     if service.part in (None, "all"):
-        return scripts
+        return scripts, progress.counts
     chosen = np.flatnonzero(trained_on(np.arange(len(scripts)), service.split) == (service.part == "train"))
     if not len(chosen):
         raise UserError(f"service.part {service.part}: no session; change service.split.train_share or split.seed")
-    return scripts.part(chosen)
+    return scripts.part(chosen), progress.counts
 
 
 def read_scripts(

@@ -59,12 +59,7 @@ class Sessions:
             counts["sessions without calls"] += 1
             return
         calls = self.linked(agent)
-        number = counts["sessions"]
-        by_workflow: dict[int, list[int]] = {}
-        for task, call in enumerate(calls):
-            by_workflow.setdefault(call.turn if self.mapping.unit == "turn" else 0, []).append(task)
-        for tasks in by_workflow.values():
-            self._add_workflow(start_s, number, calls, tasks)
+        self._keep(agent, calls, start_s)
         counts["sessions"] += 1
         counts["turns"] += len({call.turn for call in calls})
         counts["calls"] += len(calls)
@@ -72,6 +67,13 @@ class Sessions:
         counts["input tokens"] += sum(call.input_tokens for call in calls)
         counts["new input tokens"] += sum(call.new_tokens for call in calls)
         counts["output tokens"] += sum(call.output_tokens for call in calls)
+
+    def _keep(self, agent: Agent, calls: list[Call], start_s: float) -> None:
+        by_workflow: dict[int, list[int]] = {}
+        for task, call in enumerate(calls):
+            by_workflow.setdefault(call.turn if self.mapping.unit == "turn" else 0, []).append(task)
+        for tasks in by_workflow.values():
+            self._add_workflow(start_s, self.progress.counts["sessions"], calls, tasks)
 
     def add_dated(self, calls: Sequence[Call]) -> None:
         """Add a session without subagents whose calls count from a common date, not from the start of the session."""
@@ -197,10 +199,8 @@ class Recorded(Sessions):
         super().__init__(mapping, progress)
         self.found: list[RecordedSession] = []
 
-    def add(self, agent: Agent, start_s: float = 0.0) -> None:
-        """Add a session that began at `start_s` [s]; one without calls is left out."""
-        if agent.calls:
-            self.found.append(RecordedSession(start_s, self.linked(agent), list(agent.all_agents())))
+    def _keep(self, agent: Agent, calls: list[Call], start_s: float) -> None:
+        self.found.append(RecordedSession(start_s, calls, list(agent.all_agents())))
 
 
 def read_calls(
