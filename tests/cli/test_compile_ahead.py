@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 import yaml
+from numba.core.dispatcher import Dispatcher
 
+from test_compiled import compiled_functions
 from test_readme import LONG, RUNNABLE, blocks, runs_of
 from test_readme import workplace as workplace  # a fixture
 
@@ -69,6 +71,15 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.slow
 def test_what_doctor_compiles_it_finds_again(cache: Path) -> None:
     assert not compiled_by([PROGRAM, "doctor", "--compile"], cache)
+
+
+@pytest.mark.slow
+def test_every_function_that_python_may_call_is_compiled(cache: Path) -> None:
+    """Also one that nothing below happens to call."""
+    kept = {path.name.partition("-")[0] for path in cache.rglob("*.nbi")}
+    modules = {module for module, _ in compiled_functions()}
+    called = {value.py_func for each in modules for value in vars(each).values() if isinstance(value, Dispatcher)}
+    assert {f"{Path(each.__code__.co_filename).stem}.{each.__qualname__}" for each in called} <= kept
 
 
 @pytest.mark.slow

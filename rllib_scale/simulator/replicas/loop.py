@@ -12,10 +12,9 @@ from __future__ import annotations
 
 import math
 
-from rllib_scale.compiled import compiled, rare
+from rllib_scale.compiled import rare
 from rllib_scale.simulator.replicas.caches import forget_owner
 from rllib_scale.simulator.replicas.gate import activate, deactivate, fits
-from rllib_scale.simulator.replicas.handles import fleet_of
 from rllib_scale.simulator.replicas.service import carry_out, ending, enqueue, plan
 from rllib_scale.simulator.replicas.state import IDLE, NONE, READY
 
@@ -291,15 +290,3 @@ def next_offer(fleet, until_s, ended):  # type: ignore[no-untyped-def]
             for at in range(carry_out(fleet, replica, ended)):
                 _end(fleet, ended[at], here.clock)
         _set_due(fleet, replica, ending(here))
-
-
-@compiled
-def advance(until_s, ended, table):  # type: ignore[no-untyped-def]
-    """As `next_offer`, called from Python; `ended` is room for the calls of a replica."""
-    return next_offer(fleet_of(table), until_s, ended)
-
-
-@compiled
-def send(index, replica, table):  # type: ignore[no-untyped-def]
-    """As `answer`, called from Python."""
-    answer(fleet_of(table), index, replica)

@@ -1,7 +1,7 @@
 """The arrays of a fleet of replicas under sessions, which compiled code reads and writes.
 
 Rows refer to rows of other tables by index, NONE stands for no row. Tables of calls, contexts, events and live sessions
-grow when `loop.advance` says that they are full.
+grow when `loop.next_offer` says that they are full.
 """
 
 from __future__ import annotations
@@ -234,7 +234,7 @@ def new_fleet(
 
 
 def grown(fleet: Fleet) -> Fleet:
-    """The fleet with larger tables where they are short, for `loop.advance` to go on."""
+    """The fleet with larger tables where they are short, for `loop.next_offer` to go on."""
     now, spare, changes = fleet.now[0], int(fleet.spare[0]), dict[str, Any]()
     for name in ("calls", "kept", "sessions"):
         table = getattr(fleet, name)

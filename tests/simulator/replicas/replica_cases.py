@@ -7,15 +7,28 @@ from typing import Any
 
 import numpy as np
 
+from rllib_scale.compiled import compiled
 from rllib_scale.config.replicas import Replica
-from rllib_scale.simulator.replicas.handles import fleet_handles
-from rllib_scale.simulator.replicas.loop import DONE, advance, send
+from rllib_scale.simulator.replicas.handles import fleet_handles, fleet_of
+from rllib_scale.simulator.replicas.loop import DONE, answer, next_offer
 from rllib_scale.simulator.replicas.scripts import Scripts, joined
 from rllib_scale.simulator.replicas.state import NONE, START, TASK, TREE, Fleet, grown, new_fleet
 
 TREES = np.array([(NONE, 0), (NONE, 0), (0, 5), (2, 11), (2, 11)], TREE)
 """Two prefixes, and others that go on from the first."""
 ENDS = np.array([5, 12, 11, 16, 20])
+
+
+@compiled
+def advance(until_s, ended, table):  # type: ignore[no-untyped-def]
+    """As `next_offer`, called from Python; `ended` is room for the calls of a replica."""
+    return next_offer(fleet_of(table), until_s, ended)
+
+
+@compiled
+def send(index, replica, table):  # type: ignore[no-untyped-def]
+    """As `answer`, called from Python."""
+    answer(fleet_of(table), index, replica)
 
 
 @dataclass
