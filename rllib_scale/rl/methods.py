@@ -35,15 +35,17 @@ EPISODE_METRICS = ("episode_return", "completed", "response_mean_s")
 
 
 class EpisodeMetrics(RLlibCallback):
-    """Logs sum and count of each metric that is defined: a mean over all runners needs both."""
+    """Logs each metric that is defined, of each episode.
+
+    No sums: the order in which RLlib adds depends on when its process began, and a resumed training had other digits.
+    """
 
     def on_episode_end(self, *, episode: Any, metrics_logger: Any, **kwargs: Any) -> None:
         """Read the metrics of the episode from its last info."""
         metrics = episode.get_infos(-1)["metrics"]
         for name in EPISODE_METRICS:
             if not math.isnan(metrics[name]):
-                metrics_logger.log_value(("episodes", name, "sum"), float(metrics[name]), reduce="sum")
-                metrics_logger.log_value(("episodes", name, "count"), 1, reduce="sum")
+                metrics_logger.log_value(("episodes", name, "each"), float(metrics[name]), reduce="item_series")
 
 
 def build_algorithm_config(trial: TrialConfig) -> AlgorithmConfig:
@@ -211,10 +213,9 @@ def training_row(result: dict[str, Any], epoch: int, steps_per_epoch: int) -> di
     learned = learned | {name: total / updates for name, total in totals.items()}
     row: dict[str, Any] = {"epoch": epoch, "env_steps": epoch * steps_per_epoch}
     for name in EPISODE_METRICS:
-        ended = episodes.get(name, {})
-        # Sums and counts, as runners end different numbers of episodes: a mean of their means would weigh them wrongly.
-        count = ended.get("count", 0)
-        row[name] = float(ended["sum"] / count) if count > 0 else math.nan
+        ended = episodes.get(name, {}).get("each", [])
+        ended = ended if isinstance(ended, list) else []  # NaN without an episode
+        row[name] = math.fsum(ended) / len(ended) if ended else math.nan
     names = list(TRAINING_COLUMNS)
     for name in names[names.index("policy_loss") :]:
         row[name] = float(learned.get(name, math.nan))

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import itertools
 import math
+import statistics
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from ray.rllib.utils.metrics.metrics_logger import MetricsLogger
 
 from local_ray import LOCAL_RAY
 from marks import slow
@@ -19,7 +22,7 @@ from rllib_scale.config import METHODS, EnvConfig, EpisodeConfig
 from rllib_scale.evaluation.play import evaluate
 from rllib_scale.policies.policy import load_policy, save_policy
 from rllib_scale.results.columns import TRAINING_COLUMNS
-from rllib_scale.rl.methods import training_row
+from rllib_scale.rl.methods import EPISODE_METRICS, EpisodeMetrics, training_row
 
 pytestmark = LOCAL_RAY
 OF_OTHERS = {"q_mean", "epsilon", "temperature", "reference_kl", "imitation_loss", "agreement"}
@@ -93,6 +96,23 @@ def test_row_of_the_training_table(build: Any) -> None:
     row = training_row({"env_runners": {}}, 3, 64)
     assert math.isnan(row["episode_return"]), "no episode has ended"
     assert math.isnan(row["policy_loss"])
+
+
+def test_means_of_a_new_process_are_those_of_one_that_goes_on() -> None:
+    """A runner that has logged before reports of rounds without an end of an episode, too, which are no values."""
+    values, rows = np.random.default_rng(0).uniform(3, 7, 13).tolist(), []
+    for goes_on in (True, False):
+        runner, algorithm = MetricsLogger(), MetricsLogger(root=True)
+        for epoch in ([[3.0]], [[], [], [], *([value] for value in values)])[not goes_on :]:
+            for ended in epoch:
+                for value in ended:
+                    infos = {"metrics": dict.fromkeys(EPISODE_METRICS, value)}
+                    episode = SimpleNamespace(get_infos=lambda _, infos=infos: infos)
+                    EpisodeMetrics().on_episode_end(episode=episode, metrics_logger=runner)
+                algorithm.aggregate([runner.reduce()], key="env_runners")
+            row = training_row(algorithm.reduce(compile=True), 1, 64)
+        rows.append([row[name] for name in EPISODE_METRICS])
+    assert rows[0] == rows[1] == [statistics.fmean(values)] * 3
 
 
 def test_masked_rows_do_not_count(build: Any) -> None:
