@@ -25,7 +25,7 @@ from rllib_scale.live.requests import Call, Demand, LastCall, Replica, RouterSet
 from rllib_scale.live.router_actor import LOOK_AGAIN_S, WAIT_S, router_actor
 from rllib_scale.live.routing import SESSIONS
 from rllib_scale.live.shared_routing import Decision, Report, SharedRouting
-from rllib_scale.live.stats import LiveStats, total
+from rllib_scale.live.stats import LiveStats, remember, total
 
 LOG = logging.getLogger(__name__)
 START_S = 30.0
@@ -92,6 +92,7 @@ class RouterClient:
             self.connect(True)
         else:
             self._own.register(self._id, self._report())
+        remember(deployment, self, self._own)
 
     # ------------------------------------------------------------------ called by the router
 
@@ -336,10 +337,10 @@ class RouterClient:
         self._on_decisions()
 
 
-def stats_of(clients: Iterable[RouterClient]) -> LiveStats:
-    """Statistics of the actor of these handles, and of each handle without one."""
+def stats_of(clients: Iterable[RouterClient], past: Iterable[LiveStats] = ()) -> LiveStats:
+    """Statistics of the actor of these handles, of each handle without one, and of those that are gone."""
     clients = list(clients)
-    found = [client.stats() for client in clients if client.actor is None]
+    found = [*(client.stats() for client in clients if client.actor is None), *past]
     for actor in {client.actor for client in clients if client.actor is not None}:
         try:
             found.append(ray.get(actor.stats.remote(), timeout=STATS_S))

@@ -27,7 +27,7 @@ from rllib_scale.live.requests import Demand, Replica, RouterSettings
 from rllib_scale.live.router_actor import LOOK_AGAIN_S
 from rllib_scale.live.router_client import RouterClient, stats_of
 from rllib_scale.live.shared_routing import routing_of
-from rllib_scale.live.stats import Exporter, LiveStats, remember, remembered
+from rllib_scale.live.stats import Exporter, LiveStats, remembered
 
 RETRY_S = 0.02
 """After this time a request is decided on again whose replica was full after all."""
@@ -73,7 +73,6 @@ class PolicyRouter(RequestRouter):
             self._demand = _demand_of(self._settings)
             name = _name_of(self._deployment_id.app_name, self._deployment_id.name)
             self._routing = RouterClient(name, self._settings, self._event_loop, self._decide_soon)
-            remember(name, self._routing)
             if self._settings.state == "handle":
                 self._exporter = Exporter(name)
         except UserError as error:  # raised here, requests would wait without end
@@ -240,10 +239,10 @@ def router_stats(handle: DeploymentHandle) -> LiveStats:
         UserError: none here has routed a request by a scheduler of this program.
     """
     name = _name_of(handle.app_name, handle.deployment_name)
-    found = remembered(name)
-    if not found:
+    found, past = remembered(name)
+    if not (found or past):
         raise UserError(f"deployment {name}: no router in this process has routed a request of it yet")
-    return stats_of(found)
+    return stats_of(found, past)
 
 
 def _name_of(app: str, deployment: str) -> str:

@@ -16,6 +16,8 @@ EVERY_S = 0.5
 GUARDS = ("none", "watching", "took over")
 SUMS = ("waiting", "running", "started", "ended", "dropped", "rejected", "decisions", "rounds", "fallbacks")
 """Fields of LiveStats that add up."""
+MOST_PAST = 100
+"""Records of routers that are gone, before they are summed up."""
 
 
 class LiveStats(NamedTuple):
@@ -71,14 +73,33 @@ _SOURCES: dict[str, weakref.WeakSet[Any]] = {}
 """Routers of this process, by name; here, as Serve copies the module of a router, and what is in it."""
 
 
-def remember(name: str, router: Any) -> None:
-    """Let `remembered` find a router, as long as it lives."""
+_PAST: dict[str, list[LiveStats]] = {}
+"""What routers of this process that are gone had counted, by name."""
+
+
+def remember(name: str, router: Any, own: Any = None) -> None:
+    """Let `remembered` find a router, as long as it lives.
+
+    Args:
+        name: of the deployment.
+        router: of a handle.
+        own: what counts its requests, where nobody else does: its sums are kept once the router is gone.
+    """
     _SOURCES.setdefault(name, weakref.WeakSet()).add(router)
+    if own is not None:
+        weakref.finalize(router, _keep, _PAST.setdefault(name, []), own).atexit = False
 
 
-def remembered(name: str) -> list[Any]:
-    """All routers of that name."""
-    return list(_SOURCES.get(name, ()))
+def _keep(past: list[LiveStats], own: Any) -> None:
+    gone = own.stats()._replace(servers=0, waiting=0, running=0, guard=GUARDS[0], guard_ratio=math.nan)
+    past.append(gone)
+    if len(past) > MOST_PAST:  # each `pop` is one step, whatever other threads do
+        past.append(total([past.pop() for _ in range(MOST_PAST)]))
+
+
+def remembered(name: str) -> tuple[list[Any], list[LiveStats]]:
+    """All routers of that name, and what those that are gone had counted."""
+    return list(_SOURCES.get(name, ())), list(_PAST.get(name, ()))
 
 
 class Exporter:

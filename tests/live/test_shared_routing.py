@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import random
 import time
 from typing import Any
@@ -13,8 +15,9 @@ from hypothesis import strategies as st
 
 pytest.importorskip("ray.serve", exc_type=ImportError)
 
-from rllib_scale.live import shared_routing
+from rllib_scale.live import shared_routing, stats
 from rllib_scale.live.requests import Call, Demand, LastCall, Replica, RouterSettings
+from rllib_scale.live.router_client import RouterClient, stats_of
 from rllib_scale.live.shared_routing import Report, SharedRouting
 
 TWO = [Replica("a", 64, 1.0, 16.0), Replica("b", 64, 1.0, 16.0)]
@@ -122,3 +125,22 @@ def test_a_restarted_state_waits_for_all_reports_and_takes_the_latest_record_of_
     while not state.decide({}):
         time.sleep(0.05)
     assert {(each.number, each.replica) for each in state.pop_decisions("x")} == {(0, "b"), (1, "b")}
+
+
+def test_sums_stay_though_handles_that_count_for_themselves_are_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stats, "MOST_PAST", 2)
+    settings = RouterSettings(scheduler="lmetric", replica={"kv_tokens": 1000}, state="handle")
+    loop, there = asyncio.new_event_loop(), list[RouterClient]()
+    for number in range(1, 6):
+        there.append(RouterClient("deployment", settings, loop, lambda: None))
+        there[-1].arrive("answered", Demand(prompt_tokens=10), there[-1].clock())
+        assert [key for key, *_ in there[-1].round(TWO, {})] == ["answered"]
+        there[-1].leave("answered")
+        there[-1].arrive("waits", Demand(prompt_tokens=10), there[-1].clock())
+        if number > 1:
+            del there[0]
+            gc.collect()
+        shown = stats_of(*stats.remembered("deployment"))
+        assert (shown.started, shown.ended, shown.rounds) == (number, number, number)
+        assert (shown.servers, shown.waiting) == (2, 1), "what waited there waits no more"
+    loop.close()
