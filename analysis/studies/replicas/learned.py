@@ -5,8 +5,7 @@
 REPLICAS is a number, or mixed: 8, of which every second one is of the slow kind of study.py. With POLICIES, a folder
 with trainings of one method that differ by their seeds, intervals are over seeds and episodes; else each of policies/.
 
-A turn is open from its first call to its last answer: its mean time is the integral of open turns over turns that end
-(Little's law), as `response_censored_s` is of calls. The 99th percentile is over calls that end or are still open.
+The metrics are those that frozen.py compares: means by Little's integral, the 99th percentile with calls still open.
 """
 
 from __future__ import annotations
@@ -17,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from frozen import COMPARED, HOLD  # type: ignore[import-not-found]
 from scipy import stats
 from study import BEST, MIXED, POD, problem  # type: ignore[import-not-found]
 
@@ -24,33 +24,6 @@ from rllib_scale.evaluation.play import play
 from rllib_scale.policies.make import make_policy
 
 POLICIES = Path(__file__).parent / "policies"
-
-
-def measured(engine: Any, b: int) -> dict[str, float]:
-    """Mean times of calls and turns, 99th percentile of calls, output, longest hold of fleet b."""
-    metrics, scripts = engine.metrics(b), engine.scripts
-    begin_s, end_s = engine.config.service.warm_up_s, engine.config.episode.horizon_s
-    calls = pd.DataFrame(np.concatenate([engine.calls(b), engine.open_calls(b)]))
-    ages = (np.minimum(calls["end_s"], end_s) - calls["asked_s"])[calls["end_s"] >= begin_s]
-    skipped = calls.groupby("session")["call"].min()  # a session begins in the middle
-    turns = calls.groupby(["session", "turn"]).agg(
-        script=("script", "first"), first=("asked_s", "min"), last=("end_s", "max"), count=("script", "size")
-    )
-    open_s, ended = 0.0, 0
-    for of in turns.reset_index().to_dict("records"):
-        script = of["script"]
-        own = scripts.tasks["turn"][scripts.first_task[script] : scripts.first_task[script + 1]]
-        is_whole = of["count"] >= (own[skipped[of["session"]] :] == of["turn"]).sum()
-        until_s = of["last"] if is_whole else np.inf
-        open_s += max(0.0, min(until_s, end_s) - max(of["first"], begin_s))
-        ended += begin_s <= until_s <= end_s
-    return {
-        "call": metrics["response_censored_s"],
-        "turn": open_s / ended,
-        "p99": float(np.quantile(ages, 0.99)),
-        "output": metrics["output_per_gpu_hour"],
-        "longest hold": metrics["longest_hold_s"],
-    }
 
 
 def half_width(ratio: pd.DataFrame) -> pd.Series:
@@ -67,17 +40,18 @@ def main(source: Path, fleet: str, seed: int, episodes: int, loads: list[int], s
         env = problem(source, kinds, hours=1, sessions=live, part="test")
 
         def rows(policy: str, env: Any = env) -> pd.DataFrame:
-            engine = play(make_policy(policy, env), env, seed, list(range(episodes)))
-            return pd.DataFrame([measured(engine, b) for b in range(episodes)])
+            engine: Any = play(make_policy(policy, env), env, seed, list(range(episodes)))
+            metrics = pd.DataFrame([engine.metrics(b) for b in range(episodes)])
+            return metrics[[*COMPARED]].rename(columns=COMPARED).astype(float)
 
         base, folders = rows(BEST), sorted((seeds or POLICIES).iterdir())
         for group in [folders] if seeds else [[folder] for folder in folders]:
             played = {folder.name: rows(str(folder)) for folder in group}
-            ratios: list[Any] = [100 * np.log((own / base).iloc[:, :4]) for own in played.values()]
+            ratios: list[Any] = [100 * np.log((own / base).drop(columns=HOLD)) for own in played.values()]
             ratio = pd.concat(ratios, keys=list(played), names=["policy", "episode"])
             half, own = half_width(ratio), pd.concat(played.values())
             texts = [f"{name} {ratio[name].mean():+.1f} ± {half[name]:.1f}" for name in ratio]
-            holds = f"longest hold {own['longest hold'].mean():.0f} s, the rule {base['longest hold'].mean():.0f} s"
+            holds = f"longest hold {own[HOLD].mean():.0f} s, the rule {base[HOLD].mean():.0f} s"
             name = f"{len(group)} seeds" if seeds else group[0].name
             print(f"{fleet} replicas, {live} sessions, {name}: {', '.join(texts)}, {holds}", flush=True)
 

@@ -53,10 +53,15 @@ PUBLIC = {12: (0.93, 1.00), 16: (0.84, 1.22), 20: (0.56, 1.56), 24: (0.13, 2.33)
 Qwen3-Coder-30B-A3B (github.com/zetxqx/thunderagent-original-verification)."""
 METRICS = [
     *("jct_mean_s", "jct_p99_s", "response_censored_s", "ttft_p95_s", "output_per_gpu_hour", "hit_rate"),
-    *("working_set", "longest_hold_s", "held_calls", "slo_share", "recomputed_share"),
+    *("response_censored_p99_s", "jct_censored_s", "jct_censored_p99_s", "longest_hold_s", "held_calls"),
+    *("working_set", "slo_share", "recomputed_share"),
 ]
 
 
+SHOWN = (
+    *("jct_mean_s", "jct_p99_s", "response_censored_s"),
+    *("response_censored_p99_s", "jct_censored_s", "jct_censored_p99_s"),
+)
 Fleet = dict[str, tuple[int, Replica]]
 MIXED: Fleet = {f"{name}{k}": (1, kind) for k in range(4) for name, kind in (("pod", POD), ("slow", SLOW))}
 
@@ -163,8 +168,9 @@ def show(rows: pd.DataFrame) -> None:
         texts = values.apply(lambda v: f"{v.iloc[0]:.0f} / {v.iloc[1] / 1000:.0f} / {v.iloc[2]:.2f}", axis=1).unstack()
         print("Mean time of a turn (s) / thousand output tokens per GPU hour / hit rate:\n")
         print(markdown(texts.reindex(frame["rule"].unique())), "\n")
-        for metric in ("jct_mean_s", "jct_p99_s", "response_censored_s"):
-            print(f"{metric}, 100 ln of the ratio to {BEST}:\n\n{markdown(against(frame, metric))}\n")
+        for metric in SHOWN:
+            if metric in frame:  # older rows lack some
+                print(f"{metric}, 100 ln of the ratio to {BEST}:\n\n{markdown(against(frame, metric))}\n")
         holds = frame[frame["rule"].isin(GATED)].groupby(["rule", "load"])["longest_hold_s"].mean().unstack()
         print(f"Longest hold (s):\n\n{markdown(holds.round(0))}")
 
