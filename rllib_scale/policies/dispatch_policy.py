@@ -9,14 +9,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from rllib_scale.config import DecisionMode, EnvConfig, TrialConfig
+from rllib_scale.config import DecisionMode, TrialConfig
 from rllib_scale.config.network import DecimaConfig, DeepRMConfig
 from rllib_scale.networks.decima import Decima, DecimaStep
 from rllib_scale.networks.deeprm import DeepRM, DeepRMStep
 from rllib_scale.observation.snapshot import Snapshot
 from rllib_scale.observation.starting import Starting
-from rllib_scale.policies.description import as_played
-from rllib_scale.policies.shared import as_html
+from rllib_scale.policies.shared import Exported
 from rllib_scale.schedulers.dispatcher import Dispatcher
 
 DispatchNetwork = Decima | DeepRM
@@ -33,7 +32,7 @@ def build_dispatch_network(trial: TrialConfig) -> DispatchNetwork:
         return DeepRM(trial.env.observation, trial.env.cluster, trial.network)
 
 
-class DispatchPolicy(Dispatcher):
+class DispatchPolicy(Exported, Dispatcher):
     """What a training of `decima` or `deeprm` exports.
 
     At each event it is asked for a start, is shown the state after it, and is asked again, until no task can start or
@@ -50,21 +49,11 @@ class DispatchPolicy(Dispatcher):
         self, network: DispatchNetwork, trial: TrialConfig, epochs: int, decision: DecisionMode = "argmax"
     ) -> None:
         super().__init__()
-        self.name, self.description, self.sees = trial.name, trial.description, trial.sees
-        self.trial, self.epochs, self.decision = trial, epochs, decision
+        self.trained_by(trial, epochs)
+        self.decision = decision
         self.observation = trial.env.observation  # its normalisers are all that is read of it
         self.network = copy.deepcopy(network).eval()
         self.reset([(0, 0)])
-
-    _repr_html_ = as_html
-
-    def problem(self, env: EnvConfig) -> EnvConfig:
-        """See `Policy.problem`.
-
-        Raises:
-            UserError: the problem is the paper's; or the network is fixed to another number of servers.
-        """
-        return as_played(self.name, self.trial, env)
 
     def dispatch(self, snapshot: Snapshot) -> np.ndarray:
         """See `Dispatcher.dispatch`."""

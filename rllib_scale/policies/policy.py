@@ -27,7 +27,8 @@ from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 
 from rllib_scale import zoo
-from rllib_scale.config import PPO, DecisionMode, EnvConfig, Imitation, MaskMode, TrialConfig
+from rllib_scale.config import PPO, DecisionMode, Imitation, MaskMode, TrialConfig
+from rllib_scale.config.network import DecimaConfig, DeepRMConfig
 from rllib_scale.config.pinned import split
 from rllib_scale.config.schedulers import PolicySpec
 from rllib_scale.errors import UserError
@@ -35,18 +36,20 @@ from rllib_scale.files import check_regular, write_atomic, write_json
 from rllib_scale.networks.build import Network, build_network
 from rllib_scale.networks.compiled.inference import compile_network
 from rllib_scale.observation.answers import TAKEN
-from rllib_scale.policies.description import DESCRIPTION, as_played, check_trusted, described, facts
+from rllib_scale.policies.description import DESCRIPTION, check_trusted, described, facts
 from rllib_scale.policies.dispatch_policy import DispatchPolicy, build_dispatch_network
 from rllib_scale.policies.price_policy import AdaptivePolicy, GatePolicy, PricePolicy
-from rllib_scale.policies.shared import as_html
+from rllib_scale.policies.shared import Exported
 from rllib_scale.policies.visiting_policy import VisitingPolicy
 from rllib_scale.schedulers.base import Scheduler
 
 TENSORS = "policy.safetensors"
 
 
-class TrainedPolicy(Scheduler):
+class TrainedPolicy(Exported, Scheduler):
     """A trained network as a scheduler: its logits are the scores.
+
+    A policy that reserves decides in rounds of its own, as rules that reserve do.
 
     Args:
         network: as `build_network` makes it; a copy is kept.
@@ -66,23 +69,9 @@ class TrainedPolicy(Scheduler):
     ) -> None:
         self.reserves = trial.env.decision.on_busy == "reserve"
         super().__init__(trial.env.observation, "none" if self.reserves else mask, decision)
-        self.name = trial.name
-        self.description = trial.description
-        self.trial = trial
-        self.epochs = epochs
+        self.trained_by(trial, epochs)
         self.network = copy.deepcopy(network).eval()
         self._forward = compile_network(self.network)
-
-    _repr_html_ = as_html
-
-    def problem(self, env: EnvConfig) -> EnvConfig:
-        """See `Scheduler.problem`. A policy that reserves decides in rounds of its own, as rules that reserve do.
-
-        Raises:
-            UserError: it reserves, and the problem is the paper's, where naming a busy server costs time; or its
-                network is fixed to another number of servers.
-        """
-        return super().problem(as_played(self.name, self.trial, env))
 
     def scores(self, observation: np.ndarray, fit: np.ndarray | None = None) -> np.ndarray:
         """Logits (B, N) of observations (B, W). A policy that was trained in rounds names only servers that fit.
@@ -100,12 +89,29 @@ class TrainedPolicy(Scheduler):
 ExportedPolicy = TrainedPolicy | PricePolicy | AdaptivePolicy | GatePolicy | DispatchPolicy | VisitingPolicy
 
 
+def new_network(trial: TrialConfig) -> Any:
+    """The untrained network of a trial, whatever it decides by; see `build_network` and `build_dispatch_network`."""
+    decides_by_states = isinstance(trial.network, DecimaConfig | DeepRMConfig)
+    return build_dispatch_network(trial) if decides_by_states else build_network(trial)
+
+
+def policy_of(
+    network: Any, trial: TrialConfig, epochs: int, mask: MaskMode = "none", decision: DecisionMode = "argmax"
+) -> TrainedPolicy | DispatchPolicy | VisitingPolicy:
+    """The policy that a network of a trial is; a mask is nothing to one that decides for all waiting tasks."""
+    if trial.visits:
+        return VisitingPolicy(network, trial, epochs, decision)
+    if trial.dispatches:
+        return DispatchPolicy(network, trial, epochs, decision)
+    return TrainedPolicy(network, trial, epochs, mask, decision)
+
+
 def save_policy(folder: Path, network: torch.nn.Module, trial: TrialConfig, epochs: int) -> None:
     """Write a policy folder, or replace the policy in one.
 
     Args:
         folder: made where it is missing.
-        network: as `build_network` or `build_dispatch_network` makes it, trained.
+        network: as `new_network` makes it, trained.
         trial: what trained it.
         epochs: epochs it was trained for.
     """
@@ -176,18 +182,10 @@ def policy_from_bytes(
         raise UserError(f"{source}: {TENSORS} is damaged or is not the one that {DESCRIPTION} describes (sha256)")
     if trial.network is None:
         return _searched(files[TENSORS], trial, epochs, decision, f"{source}: {TENSORS}")
-    if trial.visits:
-        network = build_network(trial)
-        _load_weights(network, files[TENSORS], source, trial.method)
-        return VisitingPolicy(network, trial, epochs, decision)
-    if trial.dispatches:
-        asked = build_dispatch_network(trial)
-        _load_weights(asked, files[TENSORS], source, trial.method)
-        return DispatchPolicy(asked, trial, epochs, decision)
     check_trusted(trial, source, trust)
-    network = build_network(trial)
+    network = new_network(trial)
     _load_weights(network, files[TENSORS], source, trial.method)
-    return TrainedPolicy(network, trial, epochs, mask, decision)
+    return policy_of(network, trial, epochs, mask, decision)
 
 
 def _load_weights(network: torch.nn.Module, content: bytes, source: str, method: str) -> None:

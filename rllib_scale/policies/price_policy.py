@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from rllib_scale.config import EnvConfig, ProblemsConfig, TrialConfig
-from rllib_scale.policies.description import as_played
-from rllib_scale.policies.shared import as_html
+from rllib_scale.config import ProblemsConfig, TrialConfig
+from rllib_scale.policies.shared import Exported
 from rllib_scale.schedulers.adaptive_price import AdaptivePrice
 from rllib_scale.schedulers.context import Floats
 from rllib_scale.schedulers.context_price import ContextPrice
@@ -14,64 +13,28 @@ EXTRAPOLATION = 1 / 3
 """By how much of the range of sizes that was searched, in doublings, `size` follows its line beyond either end."""
 
 
-class PricePolicy(ContextPrice):
-    """What a training of the method `context-price` exports.
-
-    Args:
-        weights: as for `ContextPrice`.
-        speeds: as for `ContextPrice`.
-        trial: what trained it.
-        epochs: generations it was searched for.
-    """
+class PricePolicy(Exported, ContextPrice):
+    """What a training of the method `context-price` exports: weights and speeds as for `ContextPrice`."""
 
     def __init__(self, weights: Floats, speeds: Floats, trial: TrialConfig, epochs: int) -> None:
         searched = (trial.algorithm.problems or ProblemsConfig()).all(trial.env)
         places = [env.cluster.num_places for env in searched]
         beyond = (max(places) / min(places)) ** EXTRAPOLATION
         super().__init__(weights, speeds, (min(places) / beyond, max(places) * beyond))
-        self.name, self.description = trial.name, trial.description
-        self.trial, self.epochs = trial, epochs
-
-    _repr_html_ = as_html
-
-    def problem(self, env: EnvConfig) -> EnvConfig:
-        """See `Policy.problem`: the paper's mode is refused."""
-        return as_played(self.name, self.trial, env)
+        self.trained_by(trial, epochs)
 
 
-class AdaptivePolicy(AdaptivePrice):
-    """What a training of the method `adaptive-price` exports; it plays any problem, as the rule does.
-
-    Args:
-        weights: as for `AdaptivePrice`.
-        trial: what trained it.
-        epochs: generations it was searched for.
-    """
+class AdaptivePolicy(Exported, AdaptivePrice):
+    """What a training of the method `adaptive-price` exports; it plays any problem, as the rule does."""
 
     def __init__(self, weights: Floats, trial: TrialConfig, epochs: int) -> None:
         super().__init__(weights=weights)
-        self.name, self.description = trial.name, trial.description
-        self.trial, self.epochs = trial, epochs
-
-    _repr_html_ = as_html
+        self.trained_by(trial, epochs)
 
 
-class GatePolicy(AdaptiveGate):
-    """What a training of the method `adaptive-gate` exports.
-
-    Args:
-        weights: (W, 1) as for `AdaptiveGate`.
-        trial: what trained it.
-        epochs: generations it was searched for.
-    """
+class GatePolicy(Exported, AdaptiveGate):
+    """What a training of the method `adaptive-gate` exports: weights (W, 1)."""
 
     def __init__(self, weights: Floats, trial: TrialConfig, epochs: int) -> None:
         super().__init__(weights[:, 0])
-        self.name, self.description = trial.name, trial.description
-        self.trial, self.epochs = trial, epochs
-
-    _repr_html_ = as_html
-
-    def problem(self, env: EnvConfig) -> EnvConfig:
-        """See `Policy.problem`."""
-        return as_played(self.name, self.trial, env)
+        self.trained_by(trial, epochs)

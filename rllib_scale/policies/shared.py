@@ -2,22 +2,42 @@
 
 from __future__ import annotations
 
-from typing import Any
+from rllib_scale.config import EnvConfig, ProblemsConfig, TrialConfig
+from rllib_scale.policies.description import as_played
+from rllib_scale.schedulers.base import BasePolicy
 
-from rllib_scale.config import ProblemsConfig, TrialConfig
 
+class Exported(BasePolicy):
+    """A policy that a training exports, before the rule or scheduler that plays it among its bases.
 
-def as_html(policy: Any) -> str:
-    """A notebook's view of an exported policy: what it is and what trained it."""
-    import pandas as pd
+    Attributes:
+        trial: what trained it.
+        epochs: that it was trained for.
+    """
 
-    trial: TrialConfig = policy.trial
-    problems = trial.algorithm.problems or ProblemsConfig()
-    servers = ", ".join(map(str, problems.servers or (trial.env.cluster.num_servers,)))
-    where = f"at {servers} servers" if problems.family is None else "on problems of any cluster"
-    facts = {
-        "policy": policy.name,
-        "method": f"{trial.method}: {policy.description}",
-        "trained": f"{policy.epochs} epochs {where}, seed {trial.seed}",
-    }
-    return str(pd.DataFrame(facts.items()).to_html(header=False, index=False))
+    def trained_by(self, trial: TrialConfig, epochs: int) -> None:
+        """Note what trained it."""
+        self.name, self.description, self.sees = trial.name, trial.description, trial.sees
+        self.trial, self.epochs = trial, epochs
+
+    def problem(self, env: EnvConfig) -> EnvConfig:
+        """See `Policy.problem`.
+
+        Raises:
+            UserError: see `as_played`.
+        """
+        return super().problem(as_played(self.name, self.trial, env))
+
+    def _repr_html_(self) -> str:
+        """A notebook's view: what it is and what trained it."""
+        import pandas as pd
+
+        trial, problems = self.trial, self.trial.algorithm.problems or ProblemsConfig()
+        servers = ", ".join(map(str, problems.servers or (trial.env.cluster.num_servers,)))
+        where = f"at {servers} servers" if problems.family is None else "on problems of any cluster"
+        facts = {
+            "policy": self.name,
+            "method": f"{trial.method}: {self.description}",
+            "trained": f"{self.epochs} epochs {where}, seed {trial.seed}",
+        }
+        return str(pd.DataFrame(facts.items()).to_html(header=False, index=False))

@@ -10,12 +10,12 @@ from rllib_scale.config import DecisionMode, EnvConfig, TrialConfig
 from rllib_scale.networks.build import Network
 from rllib_scale.networks.compiled.inference import compile_network
 from rllib_scale.observation.view import View
-from rllib_scale.policies.shared import as_html
+from rllib_scale.policies.shared import Exported
 from rllib_scale.schedulers.asked_visits import AskedVisits
 from rllib_scale.schedulers.reserving import VisitingDispatcher
 
 
-class VisitingPolicy(VisitingDispatcher):
+class VisitingPolicy(Exported, VisitingDispatcher):
     """What a training of the method `scale-any` exports; it plays any problem, as `adaptive-price` does.
 
     Args:
@@ -27,18 +27,16 @@ class VisitingPolicy(VisitingDispatcher):
 
     def __init__(self, network: Network, trial: TrialConfig, epochs: int, decision: DecisionMode = "argmax") -> None:
         super().__init__()
-        self.name, self.description, self.sees = trial.name, trial.description, trial.sees
-        self.trial, self.epochs, self.decision = trial, epochs, decision
+        self.trained_by(trial, epochs)
+        self.decision = decision
         self.network = copy.deepcopy(network).eval()
         self._forward = compile_network(self.network)
         self._moves_take_time = True
 
-    _repr_html_ = as_html
-
     def problem(self, env: EnvConfig) -> EnvConfig:
         """See `Policy.problem`."""
         self._moves_take_time = env.communication.mode == "transfer"
-        return env
+        return super().problem(env)
 
     def reset(self, seeds: list[tuple[int, int]]) -> None:
         """See `BasePolicy.reset`."""

@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
 from rllib_scale.config import TrialConfig
-from rllib_scale.evaluation.candidates import Instance, Outcomes, outcomes_of
-from rllib_scale.policies.dispatch_policy import DispatchPolicy, build_dispatch_network
-from rllib_scale.policies.policy import save_policy
-from rllib_scale.sweeps.reinforce import Weights, learn_from, network_of, reinforce_of
-from rllib_scale.sweeps.validated import ValidatedLearner
-
-
-def play_policy(weights: Weights, trial: TrialConfig, instance: Instance) -> Outcomes:
-    """(1,) outcomes of the greedy policy on one instance."""
-    torch.set_num_threads(1)
-    return outcomes_of(DispatchPolicy(network_of(weights, trial), trial, 0), 1, instance)
+from rllib_scale.evaluation.candidates import Instance
+from rllib_scale.policies.policy import new_network
+from rllib_scale.sweeps.reinforce import Weights, learn_from, reinforce_of
+from rllib_scale.sweeps.selected import NetworkLearner
 
 
 def learn(weights: Weights, trial: TrialConfig, entropy_coefficient: float, instance: Instance) -> Any:
@@ -29,13 +20,13 @@ def learn(weights: Weights, trial: TrialConfig, entropy_coefficient: float, inst
     return learn_from(weights, trial, instance.env, instance.seed, entropy_coefficient)
 
 
-class PolicyGradient(ValidatedLearner):
+class PolicyGradient(NetworkLearner):
     """REINFORCE with Adam; an epoch plays each of `algorithm.instances` workloads several times."""
 
-    state = (*ValidatedLearner.state, "network", "_optimizer")
+    state = (*NetworkLearner.state, "network", "_optimizer")
 
     def __init__(self, trial: TrialConfig) -> None:
-        self.network = build_dispatch_network(trial)
+        self.network = new_network(trial)
         self._optimizer = torch.optim.Adam(self.network.parameters(), reinforce_of(trial).learning_rate)
         super().__init__(trial, self.candidate())
 
@@ -71,15 +62,3 @@ class PolicyGradient(ValidatedLearner):
             raise RuntimeError(f"the gradient of {self.trial.name} is not finite")
         self._optimizer.step()
         return float(norm)
-
-    def candidate(self) -> dict[str, np.ndarray]:
-        """A copy of the network's weights by name."""
-        return {name: tensor.detach().numpy().copy() for name, tensor in self.network.state_dict().items()}
-
-    def play_validation(self, candidate: Weights, instances: Sequence[Instance]) -> list[Outcomes]:
-        """Outcomes of the greedy policy."""
-        return self.spread(play_policy, [(candidate, self.trial, instance) for instance in instances])
-
-    def save_policy(self, folder: Path, epochs: int) -> None:
-        """Export the weights with the best validation score."""
-        save_policy(folder, network_of(self.best, self.trial), self.trial, epochs)

@@ -14,7 +14,8 @@ import numpy as np
 import torch
 
 from rllib_scale.config import EnvConfig, Reinforce, TrialConfig
-from rllib_scale.policies.dispatch_policy import DispatchPolicy, Step, build_dispatch_network
+from rllib_scale.policies.dispatch_policy import DispatchPolicy, Step
+from rllib_scale.policies.policy import new_network
 from rllib_scale.simulator.engine import Engine
 from rllib_scale.workloads.generators import generate
 from rllib_scale.workloads.model import Workload
@@ -26,11 +27,7 @@ STEPS_AT_ONCE = 256
 
 def network_of(weights: Weights, trial: TrialConfig) -> Any:
     """The network of a trial with these weights."""
-    return with_weights(build_dispatch_network(trial), weights)
-
-
-def with_weights(network: Any, weights: Weights) -> Any:
-    """A network that has been given weights."""
+    network = new_network(trial)
     network.load_state_dict({name: torch.from_numpy(np.array(array)) for name, array in weights.items()})
     return network
 
