@@ -16,18 +16,14 @@ import pandas as pd
 import pyarrow.compute as pc
 
 from rllib_scale.config import TrialConfig, digest
-from rllib_scale.config.identity import Settings, settings_in
-from rllib_scale.config.methods import SECTIONS
-from rllib_scale.config.pinned import shown, without_places
+from rllib_scale.config.pinned import shown
 from rllib_scale.config.plan import EvaluationUnit, Plan, Trial, as_trained, telling, training_row
 from rllib_scale.config.search import SearchConfig
-from rllib_scale.config.sweep import SweepConfig
-from rllib_scale.config.yaml_files import build_model
 from rllib_scale.errors import UserError, counted
 from rllib_scale.results import dataset
 from rllib_scale.results.status import POLICY_FILES, finished_trainings, published_policy
 from rllib_scale.results.storage import AT_ONCE, Location
-from rllib_scale.results.tables import open_folder, read_manifest
+from rllib_scale.results.tables import open_folder
 from rllib_scale.results.trust import is_own
 from rllib_scale.sweeps.checkpoints import Checkpoint, reading
 from rllib_scale.sweeps.history import SETTINGS, history, measured, settings_at_end
@@ -89,12 +85,9 @@ class Sweep:
         """Create or reopen the results, and read what is finished; returns whether this account created them.
 
         Raises:
-            UserError: they are of another sweep or of other settings that its rows do not name, hold other files, or
-                cannot be written.
+            UserError: they are of another sweep, hold other files, or cannot be written.
         """
-        content, manifest = self.config.written(), read_manifest(self.home)
-        if manifest is not None and manifest["sweep"] == self.config.name:
-            self._refuse_other_settings(manifest["config"])
+        content = self.config.written()
         created = open_folder(self.home, self.config.name, content, digest(content), self.plan.to_json())
         self._write_dimensions()
         for name, row in finished_trainings(self.home).items():
@@ -152,18 +145,6 @@ class Sweep:
             UserError: they cannot be written; what they say is done again by the next run.
         """
         self.rows.flush()
-
-    def _refuse_other_settings(self, earlier: Any) -> None:
-        """Refuse rows of two values of a setting that rows do not name. `earlier`: the config of the manifest."""
-        before = build_model(SweepConfig, earlier, str(self.home / "manifest.json"))
-        old, new = _unnamed(before), _unnamed(self.config)
-        differing = [path for path in {*old, *new} if old.get(path) != new.get(path)]
-        for path in sorted(differing, key=lambda path: (path != "scenario", path)):  # it decides many others
-            one, other = (json.dumps(found.get(path)) for found in (old, new))
-            raise UserError(
-                f"{self.home}: its rows are of {path} {one}, not {other}; give the sweep another name or another "
-                "--results"
-            )
 
     # ------------------------------------------------------------------ trainings
 
@@ -356,14 +337,3 @@ def _ended(files: Mapping[str, bytes]) -> TrialConfig:
     """The settings of a training as its published policy says that it was trained."""
     description = json.loads(files["policy.json"])
     return as_trained(TrialConfig.model_validate(description["trial"]), int(description["epochs"]))
-
-
-def _unnamed(config: SweepConfig) -> Settings:
-    """Settings of a sweep that affect its rows and that no column names, by their config paths."""
-    kept = {"scenario", "custom_scenarios", *SECTIONS}
-    if config.search is not None and config.search.scheduler == "pbt":  # its results depend on all members
-        kept |= {"search", "methods", "seeds"}
-    content = config.model_dump(mode="json", include=kept)
-    content["env"] = config.problem_at(())[1].model_dump(mode="json")
-    content["resources"] = config.resources.model_dump(include={"env_runners", "learners"})
-    return settings_in(without_places(content))

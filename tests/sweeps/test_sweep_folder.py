@@ -179,35 +179,43 @@ def test_a_training_before_its_end_is_not_published_and_a_stopped_one_is_not_reu
 
 
 @pytest.mark.parametrize(
-    ("changed", "why"),
+    "changed",
     [
-        ({"algorithm": {"epochs": 3}}, "algorithm.epochs 2, not 3"),
-        ({"scenario": "steady-0.7"}, 'scenario "paper", not "steady-0.7"'),
-        ({"env": {"cluster": {"bandwidth_gb_s": 5.0}}}, "env.cluster.bandwidth_gb_s 10.0, not 5.0"),
-        ({"resources": {"env_runners": 1}}, "resources.env_runners 0, not 1"),
-        ({"srr": {"reduction": "mean"}}, 'srr.reduction "sum", not "mean"'),
+        {"algorithm": {"epochs": 3}},
+        {"scenario": "steady-0.7"},
+        {"env": {"cluster": {"bandwidth_gb_s": 5.0}}},
+        {"resources": {"env_runners": 1}},
+        {"srr": {"reduction": "mean"}},
+        {"search": {"scheduler": "pbt", "samples": 2, "space": {"algorithm.clip": {"uniform": [0.1, 0.3]}}}},
     ],
 )
-def test_a_folder_holds_no_rows_that_differ_in_what_they_do_not_name(
-    tmp_path: Path, changed: dict[str, Any], why: str
-) -> None:
+def test_rows_of_other_settings_stand_beside_the_earlier_ones(tmp_path: Path, changed: dict[str, Any]) -> None:
+    """Every training is done anew, and no row of one has the id of the other."""
     one = {"methods": ["scale"], "algorithm": {"epochs": 2}, **HEURISTICS}
     opened(tmp_path, **one)
-    before = episodes(tmp_path)
-    with pytest.raises(UserError) as caught:
-        opened(tmp_path, **one | changed)
-    assert all(part in str(caught.value) for part in (str(tmp_path), "another name", why)), caught.value
-    assert episodes(tmp_path).equals(before)
+    before, trained = episodes(tmp_path), training(tmp_path)
+    assert not any(map(planned(tmp_path, **one | changed).is_finished, planned(tmp_path, **one | changed).trials))
+    opened(tmp_path, **one | changed)
+    after, also = episodes(tmp_path), training(tmp_path)
+    assert len(after[["scheduler", "problem"]].drop_duplicates()) > len(
+        before[["scheduler", "problem"]].drop_duplicates()
+    )
+    assert before.merge(after, how="inner").shape[0] == len(before)
+    assert set(trained["scheduler"]) < set(also["scheduler"])
+    assert planned(tmp_path, **one).is_complete()
 
 
-def test_the_population_of_pbt_is_part_of_its_rows(tmp_path: Path) -> None:
+def test_a_member_of_another_population_is_another_training(tmp_path: Path) -> None:
     space = {"algorithm.gamma": {"uniform": [0.9, 0.99]}}
     search = {"scheduler": "pbt", "samples": 2, "space": space}
     opened(tmp_path, methods=["crossattn"], search=search)
-    more = search | {"samples": 4}
-    for changed in ({"search": more}, {"search": search, "seeds": [1]}, {"search": {"space": space}}):
-        with pytest.raises(UserError, match=r"its rows are of (methods|search|seeds)"):
-            opened(tmp_path, methods=["crossattn"], **changed)
+    for changed in (
+        {"search": search | {"samples": 4}},
+        {"search": search, "seeds": [1]},
+        {"search": {"space": space}},
+    ):
+        sweep = planned(tmp_path, methods=["crossattn"], **changed)
+        assert not any(map(sweep.is_finished, sweep.trials))
 
 
 def test_two_sweeps_in_one_folder_at_a_time_are_refused(tmp_path: Path) -> None:
