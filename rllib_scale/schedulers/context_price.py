@@ -15,9 +15,10 @@ from __future__ import annotations
 import numpy as np
 
 from rllib_scale.observation.view import View
-from rllib_scale.schedulers.context import ANY_SIZE, Floats, context_names, theta_names
-from rllib_scale.schedulers.context_terms import ContextTerms
+from rllib_scale.schedulers.context import ANY_SIZE, Floats, context_names, interpolation, speeds_of, theta_names
+from rllib_scale.schedulers.context_terms import MEMORY, write
 from rllib_scale.schedulers.reserving import PricingDispatcher
+from rllib_scale.schedulers.visits import NUMBERS, UNITS
 
 
 class ContextPrice(PricingDispatcher):
@@ -33,7 +34,8 @@ class ContextPrice(PricingDispatcher):
             line through what was seen at 8 to 64 of them says something about 128 and nothing about 1024.
 
     Attributes:
-        contexts: writes context and theta, and holds those of the last event.
+        context: (B, 9 + K) of the last event.
+        theta: (B, 5 + K) of the last event.
     """
 
     name = "context-price"
@@ -42,7 +44,7 @@ class ContextPrice(PricingDispatcher):
     def __init__(self, weights: Floats, speeds: Floats, sizes: tuple[float, float] = ANY_SIZE) -> None:
         super().__init__()
         self.weights = np.asarray(weights, dtype=np.float64)
-        self.speeds, self.sizes = np.asarray(speeds, dtype=np.float64), sizes
+        self.speeds, self.sizes = (np.asarray(given, dtype=np.float64) for given in (speeds, sizes))
         classes = len(self.speeds)
         if self.weights.shape[-2:] != (shape := (len(theta_names(classes)), 1 + len(context_names(classes)))):
             raise ValueError(f"weights {self.weights.shape}: for {classes} classes of speed they must be {shape}")
@@ -50,14 +52,29 @@ class ContextPrice(PricingDispatcher):
     def reset(self, seeds: list[tuple[int, int]]) -> None:
         """See `BasePolicy.reset`."""
         super().reset(seeds)
-        self.contexts = ContextTerms(
-            np.broadcast_to(self.weights, (len(seeds), *self.weights.shape[-2:])), self.speeds, self.sizes
-        )
+        of_each = np.broadcast_to(self.weights, (len(seeds), *self.weights.shape[-2:]))
+        self._of_each = np.array(of_each, order="C")  # a copy: a view of one row would be read-only, another type
+        self.context = np.zeros((len(seeds), self.weights.shape[-1] - 1))
+        self.theta = np.zeros(of_each.shape[:2])
+        self._memory = np.zeros(len(seeds), dtype=MEMORY)
+        self._memory["clock_s"] = -1.0
+        self._numbers = np.zeros((len(seeds), len(NUMBERS)))
+        self._numbers[:, -len(UNITS) :] = UNITS
+        self._prices = np.zeros((0, 0))
 
     def change_servers(self, seeds: list[tuple[int, int]]) -> None:
-        """See `BasePolicy.change_servers`."""
-        self.contexts.forget_servers()
+        """See `BasePolicy.change_servers`; the averages are kept."""
+        self._prices = np.zeros((0, 0))
+        self._memory["is_changed"] = 1
 
     def terms(self, view: View) -> tuple[np.ndarray, np.ndarray]:
         """See `PricingDispatcher.terms`."""
-        return self.contexts(view)
+        if self._prices.shape != view.limit.shape:
+            own = speeds_of(view.capacity)
+            classes = np.where(view.capacity > 0, np.searchsorted(own, view.capacity), -1)
+            idle, counts = np.zeros((2, len(own)))
+            self._classes = classes, idle, counts, interpolation(self.speeds, own), interpolation(own, self.speeds)
+            self._prices = np.zeros(view.limit.shape)
+        results = (self.context, self.theta, self._numbers, self._prices)
+        write(view, self._of_each, self.sizes, *self._classes, self._memory, *results)
+        return self._numbers, self._prices

@@ -11,9 +11,7 @@ import math
 import numpy as np
 
 from rllib_scale.compiled import Direct, compiled, internal
-from rllib_scale.observation.view import View
 from rllib_scale.schedulers.context import (
-    ANY_SIZE,
     AVERAGE_S,
     LIMIT,
     LOAD_S,
@@ -21,11 +19,7 @@ from rllib_scale.schedulers.context import (
     PLAIN,
     PRIOR_LOAD,
     PRIOR_S,
-    Floats,
-    interpolation,
-    speeds_of,
 )
-from rllib_scale.schedulers.visits import NUMBERS, UNITS
 
 FAST_S, SLOW_S = LOAD_S
 NUM_PLAIN = len(PLAIN)
@@ -42,51 +36,6 @@ MEMORY = np.dtype(
         ("is_changed", "i8"),  # the servers are others since then: what is kept in seconds is converted
     ]
 )
-
-
-class ContextTerms:
-    """Writes the numbers and prices by which a round visits, and remembers the averages of each environment.
-
-    Args:
-        weights: W (B, 5 + K, 10 + K) of each environment.
-        speeds: (K,) of the classes that they are for.
-        sizes: fewest and most places that the entry `size` tells apart.
-
-    Attributes:
-        weights: as given.
-        context: (B, 9 + K) of the last event.
-        theta: (B, 5 + K) of the last event.
-    """
-
-    def __init__(self, weights: Floats, speeds: Floats, sizes: tuple[float, float] = ANY_SIZE) -> None:
-        self.weights = np.array(
-            weights, dtype=np.float64, order="C"
-        )  # a copy: a view of one row would be read-only, another type
-        self.context, self.theta = np.zeros((len(weights), weights.shape[2] - 1)), np.zeros(weights.shape[:2])
-        self._speeds, self._sizes = speeds, np.array(sizes, dtype=np.float64)
-        self._memory = np.zeros(len(weights), dtype=MEMORY)
-        self._memory["clock_s"] = -1.0
-        self._numbers = np.zeros((len(weights), len(NUMBERS)))
-        self._numbers[:, -len(UNITS) :] = UNITS
-        self._prices = np.zeros((0, 0))
-
-    def forget_servers(self) -> None:
-        """There are others from now on, of any number; the averages are kept."""
-        self._prices = np.zeros((0, 0))
-        self._memory["is_changed"] = 1
-
-    def __call__(self, view: View) -> tuple[Floats, Floats]:
-        """NUMBERS (B, 9) and prices (B, N) for `Visits.by_price`; once an event."""
-        if self._prices.shape != view.limit.shape:
-            own = speeds_of(view.capacity)
-            self._of = np.where(view.capacity > 0, np.searchsorted(own, view.capacity), -1)
-            self._idle, self._counts = np.zeros(len(own)), np.zeros(len(own))
-            self._to_ours, self._to_theirs = interpolation(self._speeds, own), interpolation(own, self._speeds)
-            self._prices = np.zeros(view.limit.shape)
-        scratch = (self._idle, self._counts, self._to_ours, self._to_theirs)
-        results = (self.context, self.theta, self._numbers, self._prices)
-        _write(view, self.weights, self._sizes, self._of, *scratch, self._memory, *results)
-        return self._numbers, self._prices
 
 
 @compiled
@@ -196,4 +145,4 @@ def observed_load(work_s, now, decay_s, prior_s):  # type: ignore[no-untyped-def
     return (work_s + PRIOR_LOAD * prior_s) / (-decay_s * math.expm1(-now / decay_s) + prior_s)
 
 
-_write = Direct(write_theta)
+write = Direct(write_theta)

@@ -151,7 +151,7 @@ def observed_load(one: Routing) -> float:
     policy: Any = one._policy
     if hasattr(policy, "learned"):
         return float(PRIOR_LOAD + LOAD_UNIT * policy.learned.inputs[0, 3])
-    return float(PRIOR_LOAD + LOAD_UNIT * policy.contexts.context[0, 2])
+    return float(PRIOR_LOAD + LOAD_UNIT * policy.context[0, 2])
 
 
 @pytest.mark.parametrize("scheduler", ["adaptive-price", "zoo:context-price"])

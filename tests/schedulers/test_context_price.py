@@ -14,7 +14,6 @@ from rllib_scale.evaluation.play import play
 from rllib_scale.observation.view import ENDED, ENV, INPUT, MOST_SEEN, NEW, WAITING, View
 from rllib_scale.schedulers.context import context_names, initial_weights, theta_names
 from rllib_scale.schedulers.context_price import ContextPrice
-from rllib_scale.schedulers.context_terms import ContextTerms
 from rllib_scale.schedulers.rules import make_scheduler
 from rllib_scale.simulator.cluster import SERVER
 from rllib_scale.simulator.engine import Engine
@@ -44,9 +43,9 @@ class Remembering(ContextPrice):
         self.account: list[list[tuple[float, np.ndarray, np.ndarray]]] = [[] for _ in seeds]
 
     def terms(self, view: View) -> tuple[np.ndarray, np.ndarray]:
-        found, seen = super().terms(view), self.contexts
+        found = super().terms(view)
         for b in np.flatnonzero(view.env["num_waiting"]).tolist():
-            self.account[b].append((float(view.env["clock_s"][b]), seen.context[b].copy(), seen.theta[b].copy()))
+            self.account[b].append((float(view.env["clock_s"][b]), self.context[b].copy(), self.theta[b].copy()))
         return found
 
 
@@ -112,12 +111,12 @@ def test_numbers_that_never_change_are_the_price_rule() -> None:
     assert len(schedules[0]) > 100
 
 
-def seen(speeds: list[float], capacity: list[float], idle: list[bool]) -> tuple[ContextTerms, np.ndarray]:
+def seen(speeds: list[float], capacity: list[float], idle: list[bool]) -> tuple[ContextPrice, np.ndarray]:
     """What the weights for `speeds`, with the prices 1 and 3, make of a cluster: their context, and its prices."""
     n, names = len(capacity), theta_names(len(speeds))
-    weights = np.zeros((1, len(names), 1 + len(context_names(len(speeds)))))
+    weights = np.zeros((len(names), 1 + len(context_names(len(speeds)))))
     for name, value in {"price_2": 1.0, "price_3": 3.0}.items():
-        weights[0, names.index(name), 0] = math.log(math.expm1(value))
+        weights[names.index(name), 0] = math.log(math.expm1(value))
     properties = np.zeros(n, dtype=SERVER)
     properties["max_concurrent"] = np.array(capacity) > 0
     view = View(
@@ -136,10 +135,13 @@ def seen(speeds: list[float], capacity: list[float], idle: list[bool]) -> tuple[
         free=np.full((1, n), 10.0),
         next_end=np.full((1, n), np.inf),
     )
-    rounds = ContextTerms(weights, np.array(speeds))
-    prices = rounds(view)[1][0]
+    rounds = ContextPrice(weights, np.array(speeds))
+    rounds.reset([(0, 0)])
+    prices = rounds.terms(view)[1][0]
     first = rounds.context.copy()
-    rounds(view._replace(is_open=~view.is_open))  # asked again in the same round: what was seen when it began holds
+    rounds.terms(
+        view._replace(is_open=~view.is_open)
+    )  # asked again in the same round: what was seen when it began holds
     np.testing.assert_array_equal(rounds.context, first)
     return rounds, prices
 
