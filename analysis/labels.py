@@ -100,12 +100,6 @@ CURVES = (
     "env_steps_per_s",
 )
 """Curves of a training, in the order in which they are offered."""
-NOUNS = {
-    "completed": "completed tasks",
-    "response_mean_s": "response of completed tasks",
-    "response_censored_s": "mean response of all tasks that arrived",
-}
-"""Names of outcomes in a sentence."""
 OUTCOMES = ("completed", "unfinished", "response_mean_s", "response_censored_s")
 LOWER_IS_BETTER = frozenset(
     {"unfinished", "response_mean_s", "response_censored_s", "above_bound_percent", "mean_rank", "worst_ratio"}
@@ -131,6 +125,11 @@ def label(column: str) -> str:
     if column.startswith(TIER_PREFIX):
         return f"utilisation: {column.removeprefix(TIER_PREFIX)}"
     return LABELS.get(column, column)
+
+
+def noun(column: str) -> str:
+    """The label of a time in a sentence, without its unit."""
+    return label(column).removesuffix(" (s)")
 
 
 def direction(column: str) -> str:

@@ -1,4 +1,4 @@
-"""Rows of one setting, the order of the variants, and what they observe."""
+"""Rows of one setting, the order of the variants, what they observe, and which are shown if there are too many."""
 
 from __future__ import annotations
 
@@ -10,7 +10,11 @@ import pandas as pd
 from rllib_scale.errors import UserError
 from rllib_scale.results.columns import OBSERVABILITY
 
+from .labels import LOWER_IS_BETTER
 from .methods import METHODS
+
+MOST_SHOWN = 12
+"""Learned variants that figures and pages show at most, the best ones; files hold all. Rules are always shown."""
 
 
 class Setting(NamedTuple):
@@ -132,3 +136,26 @@ def variants(frame: pd.DataFrame) -> list[str]:
     heuristic = set(frame.loc[frame["kind"] == "heuristic", "variant"].unique()) if "kind" in frame else set()
     keyed = [(v in heuristic, order.get(m, len(order)), str(m), str(v)) for v, m in rows.itertuples(index=False)]
     return [variant for *_, variant in sorted(keyed)]
+
+
+def left_out(tables: Iterable[tuple[pd.DataFrame, str]]) -> tuple[frozenset[str], str]:
+    """The variants that are too many to be shown, and a sentence that says so, else "".
+
+    Args:
+        tables: tables of `tables.methods` by test_servers and variant, and a metric of each.
+
+    Returns:
+        All but the rules and the MOST_SHOWN learned variants with the lowest mean rank over tables and scales.
+    """
+    parts = []
+    for table, metric in tables:
+        learned = table[table["seeds"] > 0]
+        values = learned[metric].astype(float) * (1 if metric in LOWER_IS_BETTER else -1)
+        ranks = values.groupby(learned["test_servers"]).rank()
+        parts.append(table[["variant"]].assign(learned=table["seeds"] > 0, rank=ranks))
+    every = pd.concat(parts) if parts else pd.DataFrame(columns=["variant", "learned", "rank"])
+    means = every[every["learned"].astype(bool)].groupby("variant")["rank"].mean()
+    if len(means) <= MOST_SHOWN:
+        return frozenset(), ""
+    said = f"Shown are the {MOST_SHOWN} best of {len(means)} learned variants by mean rank."
+    return frozenset(means.sort_values(kind="stable").index[MOST_SHOWN:]), said

@@ -15,8 +15,7 @@ from ..figures.style import Look, looks
 from ..labels import CURVES, LOWER_IS_BETTER, OUTCOMES, label
 from ..load import Results
 from ..report import summary
-from ..rows import observability_note, variants
-from ..shown import MOST_SHOWN, left_out
+from ..rows import MOST_SHOWN, left_out, observability_note, variants
 from ..stats.families import endpoint
 from ..tables import comparisons, methods, relative, render
 from . import selection

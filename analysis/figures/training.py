@@ -8,8 +8,7 @@ import numpy as np
 import pandas as pd
 
 from ..labels import CURVES, LOWER_IS_BETTER, label
-from ..rows import require_one_setting, variants
-from ..shown import MOST_SHOWN
+from ..rows import MOST_SHOWN, require_one_setting, variants
 from .chart import MOST_IN_ROWS, Chart, Marks, Panel, count_range, in_grey, in_rows, varies
 from .style import Look, looks
 

@@ -21,6 +21,7 @@ from ..rows import (
     PAPER_SETTING,
     Setting,
     asked_note,
+    left_out,
     observability_note,
     of_families,
     select,
@@ -28,10 +29,9 @@ from ..rows import (
     settings,
     variants,
 )
-from ..shown import left_out
 from ..stats.families import TESTED, endpoint
 from ..stats.intervals import COVERAGE
-from ..tables import comparisons, decisions, family, features, league, methods, relative
+from ..tables import comparisons, family, features, league, methods, relative
 from . import summary
 from .replays import DrawGantt, title_of, typical_episode
 
@@ -282,8 +282,8 @@ def _section(results: Results, setting: Setting, gantt: DrawGantt | None) -> Sec
     _add_comparisons(section, rows)
     _add_features(section, select(results.features, *setting))
     for servers in section.scales:
-        table, title = decisions.behaviour_table(rows, servers), f"Decisions and utilisation at N = {servers}"
-        section.add_table(f"decisions-{slug}-n{servers}", title, table, decisions.HOW_TO_READ)
+        table, title = methods.behaviour_table(rows, servers), f"Decisions and utilisation at N = {servers}"
+        section.add_table(f"decisions-{slug}-n{servers}", title, table, methods.BEHAVIOUR_HOW)
         if gantt is not None:
             _add_schedules(section, shown, servers, gantt)
     return section

@@ -7,8 +7,10 @@ from collections.abc import Sequence
 
 import pandas as pd
 
+from rllib_scale.errors import counted
+
 from ..figures.chart import varies
-from ..labels import LOWER_IS_BETTER, NOUNS
+from ..labels import LOWER_IS_BETTER, noun
 from ..load import Results
 from ..paper import PAPER_EPOCHS
 from ..rows import observability_note, variants
@@ -31,7 +33,7 @@ def training_lines(results: Results) -> list[str]:
     for name in variants(trials):
         own = of_variant[name]
         seeds = own["train_seed"].nunique()
-        how = f"{_range(own['epochs'])} epochs ({_range(own['env_steps'])} env steps), {_count(seeds, 'seed')}"
+        how = f"{_range(own['epochs'])} epochs ({_range(own['env_steps'])} env steps), {counted(seeds, 'seed')}"
         trained.setdefault(how, []).append(name)
     lines = [f"Trained for {how}: {listed(names)}." for how, names in trained.items()]
     if trained:
@@ -66,7 +68,7 @@ def best_lines(table: pd.DataFrame, servers: int, metric: str, base: pd.DataFram
         return []
     unit = "" if metric == "completed" else " s"
     first, learned = rows.iloc[0], rows[rows["seeds"] > 0]
-    has = "completes the most tasks" if metric == "completed" else f"has the lowest {NOUNS[metric]}"
+    has = "completes the most tasks" if metric == "completed" else f"has the lowest {noun(metric)}"
     said = f"On {servers} servers {first['variant']} {has}, {format_value(float(first[metric]))}{unit}"
     of_first = base[base["variant"] == first["variant"]]
     if f"{PREFIX}{metric}" in base and len(of_first):
@@ -89,7 +91,7 @@ def family_lines(table: pd.DataFrame, scenario: str, base: str) -> list[str]:
     if table.empty or table[column].isna().all():
         return []
     best = table.iloc[int(table[column].astype(float).argmin())]
-    said = f"Over {_count(best['problems'], 'problem')} of {scenario} the best beside {base} is {best['variant']}"
+    said = f"Over {counted(best['problems'], 'problem')} of {scenario} the best beside {base} is {best['variant']}"
     return [f"{said}, whose mean response of all tasks that arrived differs by {' '.join(cell_lines(best, column))} %."]
 
 
@@ -132,10 +134,6 @@ def listed(names: Sequence[str], most: int = MOST_NAMES) -> str:
     names = [*names[:most], f"{len(names) - most} more"] if len(names) > most else names
     *others, last = names
     return f"{', '.join(others)} and {last}" if others else last
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def _range(values: pd.Series) -> str:

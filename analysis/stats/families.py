@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ..labels import NOUNS
+from ..labels import OUTCOMES
 from .intervals import holm
 from .summaries import Difference
 
@@ -23,7 +23,7 @@ QUESTIONS = {
     "learned": "Which learned method is better?",
     "rules": "Which rule is better?",
 }
-TESTED = tuple(NOUNS)
+TESTED = tuple(name for name in OUTCOMES if name != "unfinished")
 """Outcomes with a verdict. Unfinished tasks mirror the completed ones."""
 
 

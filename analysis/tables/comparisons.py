@@ -11,8 +11,7 @@ import pandas as pd
 from rllib_scale.errors import UserError
 
 from ..labels import OUTCOMES
-from ..rows import asked_alike, require_one_setting, variants, ways
-from ..shown import MOST_SHOWN
+from ..rows import MOST_SHOWN, asked_alike, require_one_setting, variants, ways
 from ..stats import families
 from ..stats.families import TESTED
 from ..stats.scores import Scores, note, scores_by

@@ -1,4 +1,4 @@
-"""Tables 3 and 4 of the paper, whole workflows, and every setting side by side.
+"""Tables 3 and 4 of the paper, whole workflows, decisions and utilisation, and every setting side by side.
 
 A table takes rows of one (scenario, mask, decision); `side_by_side` names it in each row. Completed and unfinished
 tasks stand beside every response time: a policy that completes fewer tasks shows a lower one.
@@ -12,10 +12,11 @@ from collections.abc import Mapping, Sequence
 import pandas as pd
 
 from rllib_scale.errors import UserError
-from rllib_scale.results.columns import OBSERVABILITY
+from rllib_scale.results.columns import OBSERVABILITY, UTILISATION_PREFIX
 
+from ..labels import TIER_PREFIX
 from ..paper import PAPER_COMPLETED, PAPER_RESPONSE, PAPER_SERVERS, is_papers_setting, papers_methods
-from ..rows import SETTING, Setting
+from ..rows import INVALID, SETTING, Setting
 from .summary import observability_by, summary_table
 
 BOUND = "above_bound_percent"
@@ -31,6 +32,10 @@ REPLICA_METRICS = (
     *("response_censored_p99_s", "jct_censored_s", "jct_censored_p99_s", "longest_hold_s", "held_calls"),
     *("jct_mean_s", "jct_p99_s", "session_mean_s", "ttft_mean_s", "ttft_p95_s", "tpot_mean_s", "slo_share"),
     *("goodput_per_s", "output_per_gpu_hour", "hit_rate", "recomputed_tokens", "evicted_tokens", "working_set"),
+)
+BEHAVIOUR_HOW = (
+    "means over training seeds of the mean over a seed's episodes; [low, high] is their 95 % interval. Decisions, all "
+    "and invalid, are per episode; an invalid one costs a clock step. Utilisation: share of the time servers are busy."
 )
 Stated = Mapping[tuple[str, int], tuple[float, float]]
 """Method and number of servers -> mean and standard deviation that the paper states."""
@@ -110,6 +115,24 @@ def replicas_table(episodes: pd.DataFrame) -> pd.DataFrame:
         As table4, with the REPLICA_METRICS; no rows if servers are no replicas.
     """
     return _by_scale(episodes[episodes["hit_rate"].notna()], REPLICA_METRICS)
+
+
+def behaviour_table(episodes: pd.DataFrame, servers: int) -> pd.DataFrame:
+    """Decisions, the invalid ones by cause, and utilisation at one number of servers, as a `summary_table` by variant.
+
+    Args:
+        episodes: rows of one setting.
+        servers: the scale N.
+
+    Returns:
+        decisions, the INVALID ones, utilisation and tier_NAME for each tier, with their _low and _high.
+    """
+    rows = episodes[episodes["test_servers"] == servers]
+    measured = [str(name) for name in rows.columns[rows.notna().any()] if str(name).startswith(UTILISATION_PREFIX)]
+    of_tiers = {name: TIER_PREFIX + name.removeprefix(UTILISATION_PREFIX) for name in measured}
+    rows = rows.rename(columns=of_tiers)
+    metrics = ("decisions", *INVALID, "utilisation", *of_tiers.values())
+    return summary_table(rows, ("variant",), metrics, ("", "_low", "_high"))
 
 
 def _by_scale(episodes: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFrame:

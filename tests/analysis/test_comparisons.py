@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
-from rllib_scale_analysis.shown import MOST_SHOWN
+from rllib_scale_analysis.rows import MOST_SHOWN
 from rllib_scale_analysis.stats.families import TESTED
 from rllib_scale_analysis.stats.intervals import holm
 from rllib_scale_analysis.stats.scores import scores_by

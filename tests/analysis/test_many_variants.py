@@ -10,8 +10,7 @@ from rllib_scale_analysis.figures.style import OTHERS, looks
 from rllib_scale_analysis.figures.training import training_curves
 from rllib_scale_analysis.load import load
 from rllib_scale_analysis.report.write import write_report
-from rllib_scale_analysis.rows import variants
-from rllib_scale_analysis.shown import MOST_SHOWN, left_out
+from rllib_scale_analysis.rows import MOST_SHOWN, left_out, variants
 from rllib_scale_analysis.tables.comparisons import default_pairs
 from rllib_scale_analysis.tables.methods import table4
 

@@ -13,8 +13,14 @@ from rllib_scale_analysis.report.replays import typical_episode
 from rllib_scale_analysis.stats.scores import scores_by
 from rllib_scale_analysis.stats.summaries import summary
 from rllib_scale_analysis.tables.comparisons import paired_table
-from rllib_scale_analysis.tables.decisions import behaviour_table
-from rllib_scale_analysis.tables.methods import side_by_side, table3, table4, training_scales, workflows_table
+from rllib_scale_analysis.tables.methods import (
+    behaviour_table,
+    side_by_side,
+    table3,
+    table4,
+    training_scales,
+    workflows_table,
+)
 from rllib_scale_analysis.tables.relative import against_base
 from rllib_scale_analysis.tables.render import to_html
 

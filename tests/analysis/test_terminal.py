@@ -12,7 +12,7 @@ from rllib_scale_analysis import load
 from rllib_scale_analysis.report.overview import five_lines
 from rllib_scale_analysis.report.sections import NamedTable, sections
 from rllib_scale_analysis.report.terminal import print_report
-from rllib_scale_analysis.shown import MOST_SHOWN
+from rllib_scale_analysis.rows import MOST_SHOWN
 
 from artificial_results import artificial_episodes, artificial_training, changed, write_folder
 

@@ -8,8 +8,7 @@ from typing import Any
 import pandas as pd
 import pytest
 from rllib_scale_analysis import load
-from rllib_scale_analysis.rows import Setting, select, settings
-from rllib_scale_analysis.shown import MOST_SHOWN
+from rllib_scale_analysis.rows import MOST_SHOWN, Setting, select, settings
 from rllib_scale_analysis.tables.comparisons import paired_table
 
 from artificial_results import artificial_episodes, changed, episode_row, loaded, part_of, typed_episodes, write_folder
