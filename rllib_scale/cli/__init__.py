@@ -13,7 +13,6 @@ import click
 from rllib_scale import __version__
 from rllib_scale.cli import (
     about,
-    cluster,
     convert,
     explain,
     live,
@@ -97,7 +96,7 @@ for _command in (
     sweeps.reproduce,
     sweeps.validate,
     sweeps.train,
-    cluster.fetch,
+    results.fetch,
     play.evaluate,
     play.simulate,
     explain.explain,

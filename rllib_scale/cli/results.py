@@ -1,4 +1,4 @@
-"""Commands that show results: report, status, dashboard."""
+"""Commands about results: report, status, dashboard, fetch."""
 
 from __future__ import annotations
 
@@ -121,6 +121,20 @@ def dashboard(results: list[Location], port: int | None, hub: str | None) -> Non
     from rllib_scale_analysis.dashboard.serve import serve
 
     serve(results, port, hub)
+
+
+@click.command()
+@click.argument("source", metavar="PLACE")
+@click.argument("destination", type=click.Path(path_type=Path))
+def fetch(source: str, destination: Path) -> None:
+    """Copy a results folder from PLACE, a path or an s3:// or gs:// URI, to DESTINATION, without checkpoints and logs.
+
+    Each file is copied completely or not at all.
+    """
+    from rllib_scale.results.storage import Location
+    from rllib_scale.results.storage import fetch as copy
+
+    copy(Location(source), destination, say)
 
 
 def write_report(

@@ -10,10 +10,10 @@ from typing import Any, TypeVar
 
 from rllib_scale.config import METHODS, EnvConfig, TrialConfig, digest
 from rllib_scale.config.identity import in_words, settings_in
+from rllib_scale.config.inert import Replaced
 from rllib_scale.config.methods import SECTIONS
 from rllib_scale.config.pinned import without_places
 from rllib_scale.config.plan import Trial
-from rllib_scale.config.replaced import Replaced
 from rllib_scale.config.search import check_one_problem, integers_of, points
 from rllib_scale.config.sweep import TRAIN_SCENARIO, Point, SweepConfig, layers
 from rllib_scale.errors import UserError
