@@ -66,21 +66,15 @@ def telling(configs: Sequence[TrialConfig], at_end: Sequence[Settings] = ()) -> 
         configs: the trainings as planned.
         at_end: settings, by their paths, that a scheduler or a search changed of each.
     """
-    found: list[Settings] = [{} for _ in configs]
-    every = [
-        {path: value for path, value in settings_in(config.deciding(defaults=True)).items() if path not in _UNTOLD}
-        for config in configs
-    ]
-    for settings, changed in zip(every, at_end, strict=False):
-        settings |= changed
-    methods = [config.method for config in configs]
-    for method in dict.fromkeys(methods):
-        for k, differing in distinguishing({k: every[k] for k, own in enumerate(methods) if own == method}).items():
-            found[k] = differing
-    return found
+    of_method: dict[str, dict[int, Settings]] = {}
+    for k, (config, changed) in enumerate(itertools.zip_longest(configs, at_end, fillvalue={})):
+        own = settings_in(config.deciding(defaults=True)) | changed
+        of_method.setdefault(config.method, {})[k] = {p: value for p, value in own.items() if p not in _UNTOLD}
+    found = {k: settings for alike in of_method.values() for k, settings in distinguishing(alike).items()}
+    return [found[k] for k in range(len(configs))]
 
 
-_UNTOLD = ("method", "seed", "population")
+_UNTOLD = ("seed", "population")
 
 
 def training_row(scheduler: str, config: TrialConfig) -> Row:

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pandas as pd
 import pyarrow.compute as pc
@@ -30,14 +30,6 @@ from rllib_scale.sweeps.history import SETTINGS, history, measured, settings_at_
 
 SHOWN_TIES = 4
 """Settings with the same score that `Sweep.best` names; it counts the others."""
-
-
-class Finished(NamedTuple):
-    """What is known of a finished training."""
-
-    epochs: int
-    stopped: bool
-    scheduler: str
 
 
 class Sweep:
@@ -65,7 +57,7 @@ class Sweep:
         self.tune_folder = self.home / "trials"
         self.rows = dataset.Rows(self.home)
         self._of_name = {trial.name: trial for trial in plan.trials}
-        self._finished: dict[str, Finished] = {}
+        self._finished: dict[str, dict[str, Any]] = {}  # their rows of `trainings`
         self._stopped: dict[str, int] = {}
         self._evaluated: set[str] = set()
         self._measured: set[str] = set()
@@ -90,8 +82,7 @@ class Sweep:
         content = self.config.written()
         created = open_folder(self.home, self.config.name, content, digest(content), self.plan.to_json())
         self._write_dimensions()
-        for name, row in finished_trainings(self.home).items():
-            self._finished[name] = Finished(int(row["epochs"]), bool(row["stopped"]), str(row["scheduler"]))
+        self._finished = finished_trainings(self.home)
         self._evaluated = dataset.units(self.home)
         self._measured = dataset.units(self.home, "features")
         return is_own(str(self.home), created)
@@ -165,7 +156,7 @@ class Sweep:
         columns = ["scheduler", "epoch", "env_steps", *self.search.metrics]
         frame = dataset.read(self.home, "training", columns).sort_values("epoch")
         rows = {str(scheduler): dataset.records(own) for scheduler, own in frame.groupby("scheduler")}
-        curves = {name: rows.get(finished.scheduler, []) for name, finished in self._finished.items()}
+        curves = {name: rows.get(finished["scheduler"], []) for name, finished in self._finished.items()}
         for change in dataset.records(dataset.read(self.home, "history").sort_values("epoch")):
             if curve := curves.get(change["trial"]):
                 curve[-1].setdefault(SETTINGS, {})[change["setting"]] = json.loads(change["value"])
@@ -178,14 +169,14 @@ class Sweep:
     def target_epochs(self, trial: Trial) -> int:
         """Epochs of the finished trial: those of its config, or fewer if ASHA stopped it."""
         finished = self._finished.get(trial.name)
-        if self.search.scheduler == "asha" and finished is not None and finished.stopped:
-            return finished.epochs
+        if self.search.scheduler == "asha" and finished is not None and finished["stopped"]:
+            return int(finished["epochs"])
         return self._stopped.get(trial.name, trial.config.stop_epochs)
 
     def is_finished(self, trial: Trial) -> bool:
         """Whether the policy of a trial is published."""
         finished = self._finished.get(trial.name)
-        return finished is not None and finished.epochs >= self.target_epochs(trial)
+        return finished is not None and bool(finished["epochs"] >= self.target_epochs(trial))
 
     def publish(self, trial: Trial, checkpoint: Checkpoint | None) -> bool:
         """Copy the policy of a finished training to the results; returns whether the training is finished.
@@ -260,11 +251,11 @@ class Sweep:
 
     def _add_training(self, name: str, ended: TrialConfig, files: Mapping[str, bytes], last: Mapping[str, Any]) -> None:
         """Add the row that says that a training is finished; its policy is written and its curve is added."""
-        finished = Finished(ended.stop_epochs, name in self._stopped, ended.trial_id)
-        row = {"name": name, **finished._asdict(), "published_s": time.time()}
+        row = {"name": name, "scheduler": ended.trial_id, "epochs": ended.stop_epochs, "stopped": name in self._stopped}
+        row |= {"published_s": time.time(), "policy_bytes": sum(map(len, files.values()))}
         row |= {column: last.get(column) for column in ("episode_return", "response_mean_s")}
-        self.rows.add("trainings", [row | {"policy_bytes": sum(map(len, files.values()))}])
-        self._finished[name] = finished
+        self.rows.add("trainings", [row])
+        self._finished[name] = row
 
     # ------------------------------------------------------------------ search
 
@@ -284,7 +275,7 @@ class Sweep:
         for trial, settings in zip(self.trials, differing, strict=True):
             said = ", ".join([trial.config.method, *(f"{path}={shown(value)}" for path, value in settings.items())])
             finished, whole = self._finished.get(trial.name), of_settings.setdefault(said, [])
-            whole += [trial] * (finished is None or not finished.stopped)
+            whole += [trial] * (finished is None or not finished["stopped"])
         scores = {said: self._mean_scores(whole) for said, whole in of_settings.items()}
         best = self.search.best(scores)
         if not best or len(scores) == 1:
@@ -315,7 +306,7 @@ class Sweep:
 
     def units_of(self, name: str) -> list[EvaluationUnit]:
         """The evaluations of the policy of a finished training."""
-        return self.plan.units_of(replace(self._of_name[name], trained=self._finished[name].scheduler))
+        return self.plan.units_of(replace(self._of_name[name], trained=self._finished[name]["scheduler"]))
 
     def is_evaluated(self, unit: EvaluationUnit) -> bool:
         """Whether the rows of a unit, and its feature statistics if planned, are there."""
