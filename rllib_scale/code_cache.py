@@ -69,7 +69,7 @@ def values_stamp(function: FunctionType) -> str:
 def _taken_by(function: FunctionType) -> dict[str, Any]:
     """Values that stand in the code of a function, by name."""
     taken = {"its defaults": function.__defaults__}
-    for code in _codes(function.__code__):
+    for code in codes(function.__code__):
         for each in dis.get_instructions(code):
             if each.opname == "LOAD_GLOBAL" and each.argval in function.__globals__:  # else it is Python's own
                 taken[each.argval] = function.__globals__[each.argval]
@@ -78,12 +78,12 @@ def _taken_by(function: FunctionType) -> dict[str, Any]:
     return taken
 
 
-def _codes(code: CodeType) -> Iterator[CodeType]:
+def codes(code: CodeType) -> Iterator[CodeType]:
     """The code of a function and of those that are defined in it."""
     yield code
     for inner in code.co_consts:
         if isinstance(inner, CodeType):
-            yield from _codes(inner)
+            yield from codes(inner)
 
 
 def _add(value: Any, update: Callable[[bytes], None]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -93,7 +94,6 @@ def execute(
     import numpy as np
 
     from rllib_scale.clusters.session import ray_session
-    from rllib_scale.evaluation.exports import Played
     from rllib_scale.live.execute import check
     from rllib_scale.live.execute import execute as run
     from rllib_scale.live.guard import Guard
@@ -142,7 +142,7 @@ def execute(
         p50, p99 = np.quantile(live.overheads_s * 1e3, (0.5, 0.99))
         say(f"time of a task beyond its sleep: median {p50:.1f} ms, 99 % quantile {p99:.1f} ms")
     say(f"wrote {folder}: `rllib-scale report {folder}` shows both")
-    files.write(Played(live.env, given, live.schedule, live.end_s, title))
+    files.write(replace(live, name=title))
     for number, error in live.failed.items():
         say(f"workflow {number} failed: {error}")
     sys.exit(1 if live.failed else 0)

@@ -16,7 +16,7 @@ from typing import Any
 from rllib_scale.config import DecisionMode, EnvConfig, StopConfig, TrialConfig, TrialResources
 from rllib_scale.config.identity import Settings, content_id, described, distinguishing, settings_in, world_of
 from rllib_scale.config.schedulers import PluginSpec, PolicySpec, RuleSpec, SchedulerSpec, parse_scheduler
-from rllib_scale.config.sweep import EvaluationConfig, SweepConfig
+from rllib_scale.config.sweep import SweepConfig
 from rllib_scale.config.yaml_files import build_model
 from rllib_scale.errors import UserError
 
@@ -67,7 +67,7 @@ def telling(configs: Sequence[TrialConfig], at_end: Sequence[Settings] = ()) -> 
         at_end: settings, by their paths, that a scheduler or a search changed of each.
     """
     of_method: dict[str, dict[int, Settings]] = {}
-    for k, (config, changed) in enumerate(itertools.zip_longest(configs, at_end, fillvalue={})):
+    for k, (config, changed) in enumerate(zip(configs, at_end or [{}] * len(configs), strict=True)):
         own = settings_in(config.deciding(defaults=True)) | changed
         of_method.setdefault(config.method, {})[k] = {p: value for p, value in own.items() if p not in _UNTOLD}
     found = {k: settings for alike in of_method.values() for k, settings in distinguishing(alike).items()}
@@ -98,16 +98,16 @@ class Problem:
     Attributes:
         scenario: its name.
         env: the problem.
+        seed: of its workloads.
         family: kind of the family's problems; None: it is of none.
         number: in the family.
-        seed: of the workloads of a family's problem; None: that of the evaluation.
     """
 
     scenario: str
     env: EnvConfig
+    seed: int
     family: str | None = None
     number: int | None = None
-    seed: int | None = None
 
     @cached_property
     def id(self) -> str:
@@ -125,10 +125,6 @@ class Problem:
         """Whether it is one of many problems of its scenario."""
         return self.family is not None
 
-    def seed_in(self, evaluation: EvaluationConfig) -> int:
-        """Seed of its workloads."""
-        return evaluation.seed if self.seed is None else self.seed
-
 
 @dataclass(frozen=True)
 class EvaluationUnit:
@@ -141,7 +137,6 @@ class EvaluationUnit:
         problem: what is played.
         protocol: id of how the scheduler is asked.
         decision: how it decides.
-        seed: of the workloads.
         episodes: how many.
         features: whether the attention feature is measured, which rows do not depend on.
     """
@@ -152,7 +147,6 @@ class EvaluationUnit:
     problem: Problem
     protocol: str
     decision: DecisionMode
-    seed: int
     episodes: int
     features: bool = False
 
@@ -165,6 +159,11 @@ class EvaluationUnit:
     def env(self) -> EnvConfig:
         """The problem."""
         return self.problem.env
+
+    @property
+    def seed(self) -> int:
+        """Of the workloads."""
+        return self.problem.seed
 
     @property
     def columns(self) -> Row:
@@ -283,7 +282,7 @@ class Plan:
             problems = [
                 Problem(
                     env=build_model(EnvConfig, each["env"], f"{source}: plan.problems.{index}"),
-                    **{name: each[name] for name in _ORIGIN if name in each},
+                    **{"seed": sweep.evaluation.seed} | {name: each[name] for name in _ORIGIN if name in each},
                 )
                 for index, each in enumerate(content["problems"])
             ]
@@ -296,7 +295,6 @@ class Plan:
                     problem,
                     each["protocol"],
                     each["decision"],
-                    problem.seed_in(sweep.evaluation),
                     sweep.evaluation.episodes,
                     each["features"],
                 )

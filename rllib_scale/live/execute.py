@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from rllib_scale.config import EnvConfig
+from rllib_scale.evaluation.exports import Played
 from rllib_scale.live.backend import Ended, RayBackend, check_live
 from rllib_scale.live.flows import Flow
 from rllib_scale.live.guard import Guard, play_guarded, rehearse_all
@@ -21,14 +22,10 @@ SAY_EVERY_S = 10.0
 
 
 @dataclass(frozen=True, eq=False)
-class LiveRun:
+class LiveRun(Played):
     """A workload that was played on a live cluster.
 
     Attributes:
-        env: the problem as the scheduler plays it.
-        workload: what was played.
-        schedule: every attempt, dtype `rllib_scale.simulator.record.SCHEDULE`.
-        end_s: clock at the end [s].
         time_scale: seconds that one second of the workload took.
         metrics: as `Engine.metrics`; the return is NaN.
         overheads_s: of each task of this process, from the event that began its round until its end was known, less
@@ -37,10 +34,6 @@ class LiveRun:
         guard: what the guard did, or how much it has seen, in a line; empty without one.
     """
 
-    env: EnvConfig
-    workload: Workload
-    schedule: np.ndarray
-    end_s: float
     time_scale: float
     metrics: dict[str, float | int]
     overheads_s: np.ndarray
@@ -125,6 +118,7 @@ def execute(
         workload=workload,
         schedule=backend.engine.schedule(),
         end_s=backend.now,
+        name=player.name,
         time_scale=surrogates.time_scale,
         metrics=backend.engine.metrics() | {"episode_return": math.nan},
         overheads_s=np.array(backend.overheads_s),

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Iterator
-from types import CellType, CodeType, FunctionType, ModuleType
+from collections.abc import Callable
+from types import CellType, FunctionType, ModuleType
 from typing import Any
 
+from rllib_scale.code_cache import codes
 from rllib_scale.errors import UserError
 
 OF_THE_GRAPH = ("writer", "store", "runtime")
@@ -98,7 +99,7 @@ def _used(function: Any) -> set[str]:
         if not isinstance(each, FunctionType) or each in seen:
             continue
         seen.add(each)
-        names = {name for code in _codes(each.__code__) for name in code.co_names}
+        names = {name for code in codes(each.__code__) for name in code.co_names}
         named = [each.__globals__[name] for name in names if name in each.__globals__]
         named += [cell.cell_contents for cell in each.__closure__ or () if cell != CellType()]
         of_langgraph = [value for value in named if _module_of(value).partition(".")[0] == LANGGRAPH]
@@ -109,14 +110,6 @@ def _used(function: Any) -> set[str]:
             found |= names & IN_THE_GRAPH
         ahead += [value for value in named if isinstance(value, FunctionType) and value not in of_langgraph]
     return found
-
-
-def _codes(code: CodeType) -> Iterator[CodeType]:
-    """The code of a function and of those that are defined in it."""
-    yield code
-    for inner in code.co_consts:
-        if isinstance(inner, CodeType):
-            yield from _codes(inner)
 
 
 def _module_of(value: Any) -> str:

@@ -204,10 +204,11 @@ class _FormerPlan:
 
     def _problem(self, each: Mapping[str, Any]) -> Problem:
         kind, number = family.SCENARIOS.get(each["scenario"], (None,))[0], None
+        seed = each.get("seed", self._evaluation["seed"])
         if kind is not None:
             seeds = {fixed_seed(kind, k, self._evaluation["seed"]): k for k in range(family.TEST_PROBLEMS)}
-            number = seeds[each["seed"]]
-        return Problem(each["scenario"], EnvConfig.model_validate(each["env"]), kind, number, each.get("seed"))
+            number = seeds[seed]
+        return Problem(each["scenario"], EnvConfig.model_validate(each["env"]), seed, kind, number)
 
     def _protocol(self, each: Mapping[str, Any], training: Former | None) -> Row:
         env, gone = self._problems[each["problem"]].env, {}
@@ -268,7 +269,6 @@ class _FormerPlan:
                 problem,
                 self._protocols[each["protocol"]]["protocol"],
                 each["decision"],
-                self._evaluation["seed"] if problem.seed is None else problem.seed,
                 self._evaluation["episodes"],
                 each["features"],
             )

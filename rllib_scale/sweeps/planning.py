@@ -96,7 +96,7 @@ class _Problems:
         evaluation, (kind, revealed) = self.sweep.evaluation, family.SCENARIOS[label]
         for number, env in enumerate(fixed_problems(kind, revealed)[: evaluation.family_problems]):
             for mask in self._masks(env):
-                yield Problem(label, env.with_mask(mask), kind, number, fixed_seed(kind, number, evaluation.seed))
+                yield Problem(label, env.with_mask(mask), fixed_seed(kind, number, evaluation.seed), kind, number)
 
     def _scaled(self, own: GivenProblem) -> Iterator[Problem]:
         evaluation = self.sweep.evaluation
@@ -106,7 +106,7 @@ class _Problems:
             except ValueError as error:
                 raise UserError(f"evaluation.scales {servers}: scenario {own.scenario}: {error}") from None
             # A trial's problem draws from training sessions, an evaluation from test sessions.
-            yield Problem(own.scenario, at_scale.with_mask(mask).with_part("test"))
+            yield Problem(own.scenario, at_scale.with_mask(mask).with_part("test"), evaluation.seed)
 
     def _masks(self, env: EnvConfig) -> tuple[MaskMode, ...]:
         return self.sweep.evaluation.masks or (env.episode.mask,)
@@ -162,12 +162,11 @@ def _rule_units(
     sweep: SweepConfig, schedulers: Mapping[str, Row], owns: Iterable[GivenProblem], problems: _Problems
 ) -> Iterator[EvaluationUnit]:
     """Evaluations of rules and given policies, on the problems of all points."""
-    evaluation = sweep.evaluation
     distinct = {id(problem): problem for own in owns for problem in problems.of(own)}
     for text, row in schedulers.items():
         for problem in distinct.values():
-            how: Any = (problem, problems.protocol(problem), "argmax", problem.seed_in(evaluation), evaluation.episodes)
-            yield EvaluationUnit(text, row["scheduler"], False, *how)
+            protocol, episodes = problems.protocol(problem), sweep.evaluation.episodes
+            yield EvaluationUnit(text, row["scheduler"], False, problem, protocol, "argmax", episodes)
 
 
 def _policy_units(
@@ -191,7 +190,6 @@ def _policy_units(
             if not config.any_scale and (problem.of_family or problem.env.cluster.num_rows != env.cluster.num_rows):
                 continue  # the network is fixed to the number of servers of its training
             features = evaluation.features and not config.dispatches and not problem.of_family
-            seed = problem.seed_in(evaluation)
             for decision in decisions:
-                how: Any = (problem, protocol, decision, seed, evaluation.episodes, features)
+                how: Any = (problem, protocol, decision, evaluation.episodes, features)
                 yield EvaluationUnit(trial.name, trial.planned_id, True, *how)

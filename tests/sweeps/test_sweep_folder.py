@@ -25,6 +25,7 @@ from rllib_scale.sweeps.sweep import Sweep
 from s3_server import s3_server
 from sweep_runs import named, refused, run, training
 
+CLIPS = {"samples": 2, "space": {"algorithm.clip": {"uniform": [0.1, 0.3]}}}
 HEURISTICS = {"evaluation": {"scales": [8], "episodes": 2, "heuristics": ["fastest-idle"]}}
 
 
@@ -186,7 +187,7 @@ def test_a_training_before_its_end_is_not_published_and_a_stopped_one_is_not_reu
         {"env": {"cluster": {"bandwidth_gb_s": 5.0}}},
         {"resources": {"env_runners": 1}},
         {"srr": {"reduction": "mean"}},
-        {"search": {"scheduler": "pbt", "samples": 2, "space": {"algorithm.clip": {"uniform": [0.1, 0.3]}}}},
+        {"search": {"scheduler": "pbt", "pbt": {"interval_steps": 1024}, **CLIPS}},
     ],
 )
 def test_rows_of_other_settings_stand_beside_the_earlier_ones(tmp_path: Path, changed: dict[str, Any]) -> None:
@@ -194,7 +195,8 @@ def test_rows_of_other_settings_stand_beside_the_earlier_ones(tmp_path: Path, ch
     one = {"methods": ["scale"], "algorithm": {"epochs": 2}, **HEURISTICS}
     opened(tmp_path, **one)
     before, trained = episodes(tmp_path), training(tmp_path)
-    assert not any(map(planned(tmp_path, **one | changed).is_finished, planned(tmp_path, **one | changed).trials))
+    other = planned(tmp_path, **one | changed)
+    assert not any(map(other.is_finished, other.trials))
     opened(tmp_path, **one | changed)
     after, also = episodes(tmp_path), training(tmp_path)
     assert len(after[["scheduler", "problem"]].drop_duplicates()) > len(

@@ -186,18 +186,23 @@ def read_workload(sources: Sequence[Path], mapping: WfFormatMapping, progress: P
     return Workload.collected(out, sources, progress)
 
 
-def _edges(tasks: Sequence[_Task], where: str) -> list[tuple[int, int]]:
-    """Predecessor and successor of each edge, sorted."""
-    index = {task.id: i for i, task in enumerate(tasks)}
+def _ends(tasks: Sequence[_Task | _Task14], number: dict[str, int], where: str) -> dict[str, set[tuple[int, int]]]:
+    """Predecessor and successor of the edges that parents and children name."""
     ends: dict[str, set[tuple[int, int]]] = {"parents": set(), "children": set()}
     for i, task in enumerate(tasks):
-        for key, names in (("parents", task.parents), ("children", task.children)):
-            for name in names:
-                other = index.get(name)
-                if other is None or other == i:
-                    why = "which is no task" if other is None else "the task itself"
-                    raise UserError(f"{where}: task {task.id!r:.60}: {key} names {name!r:.60}, {why}")
-                ends[key].add((other, i) if key == "parents" else (i, other))
+        for key, others in (("parents", task.parents), ("children", task.children)):
+            for name in others:
+                if number.get(name, i) == i:
+                    own = task.name if isinstance(task, _Task14) else task.id
+                    why = "the task itself" if name in number else "which is no task"
+                    raise UserError(f"{where}: task {own!r:.60}: {key} names {name!r:.60}, {why}")
+                ends[key].add((number[name], i) if key == "parents" else (i, number[name]))
+    return ends
+
+
+def _edges(tasks: Sequence[_Task], where: str) -> list[tuple[int, int]]:
+    """Predecessor and successor of each edge, sorted."""
+    ends = _ends(tasks, {task.id: i for i, task in enumerate(tasks)}, where)
     for edge in sorted(ends["parents"] ^ ends["children"]):
         parent, child = (tasks[i].id for i in edge)
         given, missing = ("parents", "children") if edge in ends["parents"] else ("children", "parents")
@@ -216,14 +221,7 @@ def _as_1_5(tasks: list[_Task14], where: str, counts: Counter[str]) -> tuple[_Sp
         for name in dict.fromkeys((task.name, task.id or task.name)):
             if number.setdefault(name, i) != i:
                 raise UserError(f"{where}: two tasks have the name or id {name!r:.60}")
-    ends: dict[str, set[tuple[int, int]]] = {"parents": set(), "children": set()}
-    for i, task in enumerate(tasks):
-        for key, others in (("parents", task.parents), ("children", task.children)):
-            for name in others:
-                if number.get(name, i) == i:
-                    why = "the task itself" if name in number else "which is no task"
-                    raise UserError(f"{where}: task {task.name!r:.60}: {key} names {name!r:.60}, {why}")
-                ends[key].add((number[name], i) if key == "parents" else (i, number[name]))
+    ends = _ends(tasks, number, where)
     before: list[list[str]] = [[] for _ in tasks]
     after: list[list[str]] = [[] for _ in tasks]
     for parent, child in sorted(ends["parents"] | ends["children"]):
