@@ -17,8 +17,6 @@ from rllib_scale.errors import choice_error
 MAX_PLACES, MAX_LABELS = 1024, 62
 """Places of a server, and different labels of a cluster or a workload: each is a bit of a whole number."""
 Label = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.:/=+-]*$", max_length=400)]
-FORMER_NAMES = {"slots": "max_concurrent", "slot_slowdown": "slowdown"}
-"""Of tier settings in files of version 0.2 and before."""
 
 
 def server_property(unit: str, **settings: Any) -> Any:
@@ -60,14 +58,9 @@ class TierConfig(Model):
 
     @model_validator(mode="before")
     @classmethod
-    def _names_of_the_last_version(cls, value: Any) -> Any:
-        if not isinstance(value, dict):
-            return value
-        for former, name in FORMER_NAMES.items():
-            if former in value and name in value:
-                raise ValueError(f"{former}: the former name of {name}, which is given, too; give {name} alone")
-        given = {FORMER_NAMES.get(key, key): each for key, each in value.items()}
-        return ({"compute_gflops": 1.0, "memory_gb": 1.0} if given.get("replica") is not None else {}) | given
+    def _replicas_need_no_speed(cls, value: Any) -> Any:
+        is_replica = isinstance(value, dict) and value.get("replica") is not None
+        return {"compute_gflops": 1.0, "memory_gb": 1.0} | value if is_replica else value
 
     @field_validator("labels")
     @classmethod

@@ -1,6 +1,5 @@
 """Problems: what the settings of cluster, workload, decisions and information mean."""
 
-import re
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +21,7 @@ from rllib_scale.config import (
     scale_counts,
     scenario,
 )
-from rllib_scale.config.cluster import FORMER_NAMES
 from rllib_scale.config.sweep import SweepConfig
-from rllib_scale.config.yaml_files import build_model, parse_yaml
 from rllib_scale.errors import UserError
 from rllib_scale.loading import env_from
 from workloads.made_trace import made_trace
@@ -93,23 +90,6 @@ def test_any_number_of_servers_from_1_is_possible_as_long_as_every_task_fits_wha
     light = EnvConfig.model_validate({"workload": {"memory_gb": {"mean": 4, "std": 1, "low": 1, "high": 8}}})
     assert light.at_scale(1).cluster.tier_counts == "medium (1)"
     assert SweepConfig.model_validate({"name": "x", "methods": [], "evaluation": {"scales": [1, 2, 3]}})
-
-
-def test_former_names_of_tier_settings_are_read_but_not_beside_the_new_ones() -> None:
-    tier = "{name: one, count: 4, compute_gflops: 1, memory_gb: 80, %s}"
-
-    def read(settings: str) -> ClusterConfig:
-        data = parse_yaml(f"tiers: [{tier % settings}]", "test")
-        return build_model(ClusterConfig, data, "test")
-
-    assert read("slots: 2, slot_slowdown: 0.1") == read("max_concurrent: 2, slowdown: 0.1")
-    assert read("slots: 1") == read("slowdown: 0.0")
-    for former, name in FORMER_NAMES.items():
-        said = f"test: tiers.0: {former}: the former name of {name}, which is given, too; give {name} alone"
-        with pytest.raises(UserError, match=f"^{re.escape(said)}$"):
-            read(f"{former}: 2, {name}: 2")
-    with pytest.raises(UserError, match=r"unknown key 'tiers\.0\.slot'"):
-        read("slot: 2")
 
 
 def test_arrivals_follow_the_servers_or_the_offered_load() -> None:
