@@ -354,3 +354,23 @@ class EnvConfig(Model):
                 "valid: test, or leave it out"
             )
         return self.with_part("test")
+
+    def in_rounds_of(self, own: EnvConfig, name: str) -> EnvConfig:
+        """The same problem with the decision rounds of `own`, on which a policy was trained, if it reserves servers.
+
+        Raises:
+            UserError: the policy, `name`, reserves servers, and here naming a busy server costs time.
+        """
+        if own.decision.on_busy == "step":
+            return self
+        if self.costs_time:
+            raise UserError(without_paper_mode(name))
+        return self.model_copy(update={"decision": own.decision}).with_mask(own.episode.mask)
+
+
+def without_paper_mode(name: str) -> str:
+    """Why a policy that decides for all waiting tasks does not play the paper's mode."""
+    return (
+        f"{name} decides for all waiting tasks at each event, and in the paper's mode (mask none, on_busy step) an "
+        "answer that starts none costs clock_step_s; valid: mask feasible, or decision.on_busy reserve"
+    )

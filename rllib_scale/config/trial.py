@@ -29,8 +29,7 @@ from rllib_scale.config.network import (
     DecimaConfig,
 )
 from rllib_scale.config.pinned import without_places
-from rllib_scale.config.problem import EnvConfig, ObservationConfig, RewardConfig
-from rllib_scale.config.rounds import without_paper_mode
+from rllib_scale.config.problem import EnvConfig, ObservationConfig, RewardConfig, without_paper_mode
 from rllib_scale.config.schedulers import DISPATCHERS, HEURISTICS, RuleSpec, parse_scheduler
 from rllib_scale.config.training import NO_SRR, ProblemsConfig, SRRConfig, StopConfig, TrialResources
 from rllib_scale.config.yaml_files import explain, set_path

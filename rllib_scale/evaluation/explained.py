@@ -1,4 +1,4 @@
-"""Why a price rule decides as it does at a moment of an episode: its first round then, as a table."""
+"""Why a price rule decides as it does at a moment of an episode: the costs that its first round then compares."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from rllib_scale.config import EnvConfig
 from rllib_scale.errors import UserError
 from rllib_scale.evaluation.replay import Episode
 from rllib_scale.observation.policy import Policy
-from rllib_scale.schedulers.explaining import explain
+from rllib_scale.observation.view import View
 from rllib_scale.schedulers.reserving import PricingDispatcher
 from rllib_scale.schedulers.visiting import OPTION
+from rllib_scale.schedulers.visits import NUMBERS, Visits
 from rllib_scale.simulator.engine import Engine
 from rllib_scale.workloads.model import Workload
 
@@ -34,6 +35,24 @@ COLUMNS = {
     "its cost": "other_cost",
 }
 """Heading -> key of `Moment.rows`."""
+
+
+class Choice(NamedTuple):
+    """What is decided for a task that is visited."""
+
+    workflow: int
+    task: int
+    starts: bool
+    options: np.ndarray  # OPTION of the chosen server, and of the best other one where the task fits another
+
+
+class Explanation(NamedTuple):
+    """One round of one environment."""
+
+    numbers: dict[str, float]  # by NUMBERS
+    prices: np.ndarray  # (N,) of a second on each server
+    choices: list[Choice]  # in the order of visits
+    left: int  # waiting tasks that are not visited, as no server is open any more
 
 
 class Moment(NamedTuple):
@@ -86,3 +105,22 @@ def explain_at(
     speeds = np.unique(view.capacity[(view.capacity > 0) & (view.limit[0] >= 0)]).tolist()
     prices = {speed: float(found.prices[(view.capacity == speed) & (view.limit[0] >= 0)].mean()) for speed in speeds}
     return Moment(float(engine.clock[0]), found.numbers, prices, rows, found.left)
+
+
+def explain(policy: PricingDispatcher, view: View) -> Explanation:
+    """The round that the policy would play in a batch of one; it changes neither the view nor the round.
+
+    Args:
+        policy: was reset for one environment.
+        view: of it.
+    """
+    numbers, prices = policy.terms(view)
+    waiting = int(view.env["num_waiting"][0])
+    options = np.zeros((max(1, waiting), 2), dtype=OPTION)
+    answers = Visits().by_price(View(*(array.copy() for array in view)), numbers, prices, options)
+    choices = [
+        Choice(workflow, task, server >= 0, of[of["server"] >= 0])
+        for (_, workflow, task, server), of in zip(answers.tolist(), options, strict=False)
+    ]
+    named = dict(zip(NUMBERS, numbers[0].tolist(), strict=True))
+    return Explanation(named, prices[0].copy(), choices, waiting - len(choices))

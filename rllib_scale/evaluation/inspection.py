@@ -133,7 +133,6 @@ def look(inspected: Inspection, decision: int) -> DecisionView | None:
         return None
     import torch
 
-    from rllib_scale.networks.attention import attention
     from rllib_scale.networks.cross_attention import CrossAttentionPointer
 
     network = policy.network
@@ -144,8 +143,8 @@ def look(inspected: Inspection, decision: int) -> DecisionView | None:
         feasible = inspected.fit[decision] >= (TAKEN if policy.reserves else OPEN)
         mask = torch.from_numpy(feasible) if feasible.any() else None
     if isinstance(network, CrossAttentionPointer):
-        seen = attention(network, observation, mask)
-        return DecisionView(seen.probabilities.double().numpy(), seen.weights.double().numpy())
+        weights, probabilities = network.attention_at(observation, mask)
+        return DecisionView(probabilities.double().numpy(), weights.double().numpy())
     with torch.no_grad():
         probabilities = torch.softmax(network(observation[None], None if mask is None else mask[None])[1][0], -1)
     return DecisionView(probabilities.double().numpy(), None)

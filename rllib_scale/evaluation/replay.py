@@ -25,8 +25,7 @@ from rllib_scale.results.columns import FEATURE_KEY
 from rllib_scale.results.runs import Run, Side
 from rllib_scale.results.status import published_policy, read_plan
 from rllib_scale.results.storage import Location
-from rllib_scale.results.tables import read_manifest
-from rllib_scale.results.trust import is_own
+from rllib_scale.results.tables import is_own, read_manifest
 from rllib_scale.simulator.engine import Engine
 
 Row = Mapping[str, Any] | pd.Series

@@ -17,12 +17,11 @@ from rllib_scale.config.network import (
     SetTransformerConfig,
 )
 from rllib_scale.errors import UserError
-from rllib_scale.networks.cross_attention import CrossAttentionPointer
+from rllib_scale.networks.cross_attention import CrossAttentionPointer, Skip
 from rllib_scale.networks.inputs import InputSpec
 from rllib_scale.networks.mlp import StructuredMLP
 from rllib_scale.networks.pointer import SetPointer
 from rllib_scale.networks.set_transformer import SetTransformer
-from rllib_scale.networks.skip import Skip
 from rllib_scale.observation.relative import RELATIVE
 from rllib_scale.observation.replicas import REPLICAS, features_of
 from rllib_scale.plugins import unpinned

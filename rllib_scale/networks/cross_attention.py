@@ -24,6 +24,7 @@ No (B, N, d) tensor beside h is made, and only the score and the mean have a cos
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import torch
@@ -31,7 +32,6 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from rllib_scale.networks.inputs import Inputs, InputSpec, ObservationInput
-from rllib_scale.networks.skip import Skip
 
 
 class BlockWeights(NamedTuple):
@@ -84,6 +84,33 @@ class CrossAttention(nn.Module):
         value_bias = self.value @ embedder.bias + self.value_bias  # (L, H, k)
         output_bias = self.output_bias + (value_bias.view(L, 1, H * k) @ self.output.view(L, H * k, d))[:, 0]
         return tuple(map(BlockWeights, query.unbind(), query_bias.unbind(), output.unbind(), output_bias.unbind()))
+
+
+class Skip(nn.Module):
+    """Inputs to a term of each logit, w . s_j with w = bias + weight t; s_j and t standardised. It begins at 0.
+
+    A way past the encoder. The cost of a rule is such a map of the features that name its terms: a network that begins
+    as the rule learns what to add to it.
+
+    Args:
+        inputs: columns of the observation.
+    """
+
+    def __init__(self, inputs: InputSpec) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(inputs.server_dim, inputs.task_dim))
+        self.bias = nn.Parameter(torch.zeros(inputs.server_dim))
+
+    def forward(self, inputs: Inputs) -> Tensor:
+        """(B, N) terms."""
+        weights = nn.functional.linear(inputs.task, self.weight, self.bias)
+        return (inputs.servers @ weights[:, :, None])[:, :, 0]
+
+    @torch.no_grad()
+    def start_from(self, inputs: InputSpec, costs: Mapping[int, float]) -> None:
+        """Begin as the rule whose cost is a sum of a server's features: so much less for a unit more, by column."""
+        for column, cost in costs.items():
+            self.bias[column] = -cost * inputs.server_std[column]
 
 
 class CrossAttentionPointer(nn.Module):
@@ -147,6 +174,26 @@ class CrossAttentionPointer(nn.Module):
         for number, weights in enumerate(folded.blocks):
             f = self.leave_block(number, weights, f, attend(self.queries(weights, f), hidden, inputs.empty))
         return f, self.passed(self.logits(folded, f, hidden, inputs.closed), inputs)
+
+    @torch.no_grad()
+    def attention_at(self, observation: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Attention weights (L, H, N) of every block and head, which sum to 1, and the pointer's probabilities (N,).
+
+        The network's own forward [SCALE, sec. 4.2], with the weights beside it, which that never stores.
+
+        Args:
+            observation: (task_dim + N * server_dim,).
+            mask: (N,) bool, False for a server that the probabilities leave out; without one, only the empty rows.
+        """
+        folded, inputs = self.fold(), self.inputs(observation[None], None if mask is None else mask[None])
+        hidden, f = self.embed(inputs)
+        kept = []
+        for number, block in enumerate(folded.blocks):
+            weights = torch.softmax(self.queries(block, f) @ hidden.mT + inputs.empty[:, None], -1)
+            f = self.leave_block(number, block, f, weights @ hidden)
+            kept.append(weights[0])
+        logits = self.passed(self.logits(folded, f, hidden, inputs.closed), inputs)
+        return torch.stack(kept), torch.softmax(logits[0], -1)
 
     def passed(self, logits: Tensor, inputs: Inputs) -> Tensor:
         """Logits (B, N) with what the skip adds to them."""

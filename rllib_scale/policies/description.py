@@ -11,7 +11,7 @@ from rllib_scale.config import EnvConfig, TrialConfig, identity
 from rllib_scale.config.identity import IDENTITY_FORMAT, content_id
 from rllib_scale.config.pinned import without_places
 from rllib_scale.config.plan import Row, rule_row
-from rllib_scale.config.rounds import in_own_rounds, without_paper_mode
+from rllib_scale.config.problem import without_paper_mode
 from rllib_scale.config.schedulers import PolicySpec, SchedulerSpec
 from rllib_scale.config.yaml_files import build_model
 from rllib_scale.errors import UserError
@@ -122,7 +122,7 @@ def as_played(name: str, trial: TrialConfig, env: EnvConfig) -> EnvConfig:
     if not trial.any_scale and own != given:
         raise UserError(f"{name}: was trained at {own} servers and knows no other number (got {given})")
     if not trial.dispatches:
-        return in_own_rounds(name, trial.env, env)
+        return env.in_rounds_of(trial.env, name)
     plays_any = trial.visits or trial.rule == "adaptive-price"  # as the rule does
     if env.costs_time and not plays_any:
         raise UserError(without_paper_mode(name))

@@ -20,6 +20,7 @@ Every file is written under a temporary name and renamed, or in one request, so 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import platform
@@ -37,7 +38,6 @@ from rllib_scale.config.yaml_files import build_model
 from rllib_scale.errors import UserError
 from rllib_scale.results.lock import LOCK
 from rllib_scale.results.storage import Location, first_line
-from rllib_scale.results.trust import remember
 
 FORMAT = "rllib-scale-results"
 VERSION = 3
@@ -171,3 +171,30 @@ def open_folder(
         remember(str(home.local or home), created)
     (home / "manifest.json").write((json.dumps(content, indent=2) + "\n").encode())
     return created
+
+
+def _record() -> Path:
+    state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    return Path(state) / "rllib-scale" / "folders"
+
+
+def remember(location: str, created: str) -> None:
+    """Record that this account made the results folder at `location`; `created` is the date in its manifest."""
+    record = _record()
+    # If the home cannot be written, a later command needs --trust.
+    with contextlib.suppress(OSError):
+        record.parent.mkdir(parents=True, exist_ok=True)
+        with record.open("a", encoding="utf-8") as file:
+            file.write(json.dumps([location, created]) + "\n")
+
+
+def is_own(location: str, created: str) -> bool:
+    """Whether this account made the folder at `location` and nobody has replaced it.
+
+    Checkpoints are pickles: loading one runs the code in it. A sweep loads those of a folder that this account made;
+    for any other folder it asks for `--trust`. Policies and tables hold no pickle and need no trust.
+    """
+    try:
+        return json.dumps([location, created]) in _record().read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return False

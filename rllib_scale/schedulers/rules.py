@@ -20,12 +20,11 @@ from rllib_scale.observation.policy import Policy
 from rllib_scale.schedulers import choosing
 from rllib_scale.schedulers.adaptive_price import AdaptivePrice
 from rllib_scale.schedulers.base import BasePolicy, Scheduler
-from rllib_scale.schedulers.batch_mode import MaxMin, MinMin
 from rllib_scale.schedulers.choosing import ChoosingRule
 from rllib_scale.schedulers.dual_price import DualPrice
 from rllib_scale.schedulers.planning import CPOP, HEFT
 from rllib_scale.schedulers.replicas import REPLICA_RULES
-from rllib_scale.schedulers.reserving import Hungarian, NonBlocking, Price, Reserve
+from rllib_scale.schedulers.reserving import Hungarian, MaxMin, MinMin, NonBlocking, Price, Reserve
 
 
 class RandomFeasible(ChoosingRule):

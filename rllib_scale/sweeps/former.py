@@ -21,7 +21,6 @@ from rllib_scale.config.base import merged
 from rllib_scale.config.identity import ASKED, content_id, described, protocol_of, world_of
 from rllib_scale.config.pinned import DIGEST_SEPARATOR, digest_of, split, without_places
 from rllib_scale.config.plan import EvaluationUnit, Plan, Problem, Row, Trial
-from rllib_scale.config.rounds import in_own_rounds
 from rllib_scale.config.schedulers import parse_scheduler
 from rllib_scale.config.sweep import SweepConfig, path_of
 from rllib_scale.errors import UserError
@@ -214,7 +213,7 @@ class _FormerPlan:
         env, gone = self._problems[each["problem"]].env, {}
         if training is not None and not training.config.dispatches:
             own, every = training.config.env, training.gone.get("env", {})
-            env = in_own_rounds(each["scheduler"], own, env).model_copy(update={"observation": own.observation})
+            env = env.in_rounds_of(own, each["scheduler"]).model_copy(update={"observation": own.observation})
             gone = {name: every[name] for name in ASKED if name in every}
         content = merged(None, protocol_of(env), gone)
         if _former_id(content) != each["protocol"]:

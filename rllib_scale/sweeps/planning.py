@@ -9,7 +9,7 @@ from typing import Any
 from rllib_scale.config import EnvConfig, MaskMode, TrialConfig, family
 from rllib_scale.config.identity import content_id, described, protocol_of
 from rllib_scale.config.plan import EvaluationUnit, Plan, Problem, Row, Trial
-from rllib_scale.config.rounds import in_own_rounds, without_paper_mode
+from rllib_scale.config.problem import without_paper_mode
 from rllib_scale.config.schedulers import ALL_RULES, PolicySpec, RuleSpec, check_planned, check_service, parse_scheduler
 from rllib_scale.config.search import check_acts
 from rllib_scale.config.sweep import TRAIN_SCENARIO, SweepConfig
@@ -87,7 +87,7 @@ class _Problems:
         if key not in self._protocols:
             env = problem.env
             if own is not None and trial is not None:
-                env = in_own_rounds(trial.name, own, env).model_copy(update={"observation": own.observation})
+                env = env.in_rounds_of(own, trial.name).model_copy(update={"observation": own.observation})
             self._protocols[key] = content_id(protocol_of(env))
             self._asked.setdefault(self._protocols[key], env)
         return self._protocols[key]

@@ -23,8 +23,7 @@ from rllib_scale.errors import UserError, counted
 from rllib_scale.results import dataset
 from rllib_scale.results.status import POLICY_FILES, finished_trainings, published_policy
 from rllib_scale.results.storage import AT_ONCE, Location
-from rllib_scale.results.tables import open_folder
-from rllib_scale.results.trust import is_own
+from rllib_scale.results.tables import is_own, open_folder
 from rllib_scale.sweeps.checkpoints import Checkpoint, reading
 from rllib_scale.sweeps.history import SETTINGS, history, measured, settings_at_end
 

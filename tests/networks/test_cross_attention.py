@@ -8,7 +8,6 @@ from torch import Tensor
 
 from networks.observations import random_network, random_observations
 from networks.textbook import Textbook
-from rllib_scale.networks.attention import attention
 from rllib_scale.networks.cross_attention import CrossAttentionPointer
 
 
@@ -48,19 +47,19 @@ def test_weights_and_probabilities_are_the_textbooks(servers: int, sizes: dict[s
     network = random_network(**sizes).double()
     textbook = Textbook(network, keep_weights=True)
     for obs in random_observations(4, servers, empty=0.4).double():
-        seen = attention(network, obs)
+        weights, probabilities = network.attention_at(obs)
         logits = textbook(obs[None])[1][0]
-        torch.testing.assert_close(seen.weights, torch.cat(textbook.weights)[:, :, 0], atol=1e-10, rtol=0)
-        torch.testing.assert_close(seen.probabilities, torch.softmax(logits, -1), atol=1e-10, rtol=0)
+        torch.testing.assert_close(weights, torch.cat(textbook.weights)[:, :, 0], atol=1e-10, rtol=0)
+        torch.testing.assert_close(probabilities, torch.softmax(logits, -1), atol=1e-10, rtol=0)
         vacant = obs[5:].view(servers, 5)[:, 0] == 0
-        assert (seen.weights[..., vacant] == 0).all()
-        assert (seen.probabilities[vacant] == 0).all()
+        assert (weights[..., vacant] == 0).all()
+        assert (probabilities[vacant] == 0).all()
 
 
 def test_a_mask_closes_servers_to_the_pointer_and_not_to_the_attention() -> None:
     network, obs, mask = random_network(method="attention-model"), random_observations(1, 12), torch.arange(12) % 3 == 0
-    free, masked = attention(network, obs[0]), attention(network, obs[0], mask)
-    torch.testing.assert_close(free.weights, masked.weights)
-    torch.testing.assert_close(free.probabilities, torch.softmax(network(obs)[1][0], -1))
-    torch.testing.assert_close(masked.probabilities, torch.softmax(network(obs, mask[None])[1][0], -1))
-    assert (masked.probabilities[~mask] == 0).all()
+    (weights, free), (same, masked) = network.attention_at(obs[0]), network.attention_at(obs[0], mask)
+    torch.testing.assert_close(weights, same)
+    torch.testing.assert_close(free, torch.softmax(network(obs)[1][0], -1))
+    torch.testing.assert_close(masked, torch.softmax(network(obs, mask[None])[1][0], -1))
+    assert (masked[~mask] == 0).all()

@@ -11,8 +11,7 @@ import pytest
 
 from rllib_scale.errors import UserError
 from rllib_scale.results.storage import Location, fetch
-from rllib_scale.results.tables import open_folder
-from rllib_scale.results.trust import is_own, remember
+from rllib_scale.results.tables import is_own, open_folder, remember
 from rllib_scale.sweeps.checkpoints import newest_checkpoints, newest_in, reading, writing
 from s3_server import s3_server
 

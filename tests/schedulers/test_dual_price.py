@@ -9,6 +9,7 @@ from reference.rounds import link
 from rllib_scale.config import SCENARIOS, EnvConfig, scenario
 from rllib_scale.config.schedulers import DualPriceParameters
 from rllib_scale.errors import UserError
+from rllib_scale.evaluation.explained import explain
 from rllib_scale.evaluation.play import play
 from rllib_scale.schedulers.context import context_names, theta_names
 from rllib_scale.schedulers.dual_price import (
@@ -20,7 +21,6 @@ from rllib_scale.schedulers.dual_price import (
     prices,
     prices_of,
 )
-from rllib_scale.schedulers.explaining import explain
 from rllib_scale.schedulers.rules import make_scheduler
 from rllib_scale.simulator.engine import Engine
 from rllib_scale.workloads.sample import sample_workflows

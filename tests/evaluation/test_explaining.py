@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from rllib_scale.config import EnvConfig
-from rllib_scale.schedulers.explaining import explain
+from rllib_scale.evaluation.explained import explain
 from rllib_scale.schedulers.reserving import PricingDispatcher
 from rllib_scale.schedulers.rules import make_scheduler
 from rllib_scale.simulator.engine import Engine
