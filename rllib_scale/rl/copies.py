@@ -11,7 +11,7 @@ from torch import Tensor
 
 from rllib_scale.config import TrialConfig
 from rllib_scale.errors import UserError
-from rllib_scale.rl.env_runner import GROUP_ADVANTAGE, ArrayEnvRunner, _Ongoing
+from rllib_scale.rl.env_runner import GROUP_ADVANTAGE, ArrayEnvRunner, _Ongoing, normalised
 from rllib_scale.rl.environment import CopiesVectorEnv, FleetCopiesVectorEnv
 from rllib_scale.rl.ppo.group import beside_states, group_advantages
 from rllib_scale.rl.ppo.loss import Weights
@@ -80,10 +80,8 @@ class CopiesRunner(ArrayEnvRunner):
         split_mask = self.module.network.inputs.spec.split_mask
         while len(asked := copies.deciding):
             rows, explores = copies.rows[asked], copies.explores
-            logits = forward(*split_mask(rows, self.module.masked)) * sharpness
-            # log softmax, without overflow, of logits / temperature; sharpness is 1 / temperature.
-            logits -= logits.max(axis=1, keepdims=True)
-            logp = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
+            # Logits over the temperature, which is 1 / sharpness.
+            logits, logp = normalised(forward(*split_mask(rows, self.module.masked)) * sharpness)
             actions = self._choose(logp, explore and explores, random_actions and explores, 0)
             since = copies.earned[asked], copies.passed[asked], copies.aged[asked]  # the decision before
             if explores:

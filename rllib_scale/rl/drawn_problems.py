@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from rllib_scale.config import EnvConfig, ProblemsConfig
 from rllib_scale.simulator.engine import Engine
 from rllib_scale.workloads.family import draw_played
+from rllib_scale.workloads.random_numbers import words_of
 
 _PROBLEM_STREAM = 2
 """Spawn key that keeps these draws apart from those of workloads, which are of the same seeds."""
@@ -34,9 +35,8 @@ def draw_problem(problems: ProblemsConfig, env: EnvConfig, seed: int, episode: i
     rows = largest(problems, env).cluster.num_rows
     if problems.family is not None:
         return padded(draw_played(problems, env, seed, episode), rows)
-    words = (seed % 2**32, seed >> 32, episode % 2**32, episode >> 32)
-    # Words of 32 bits, a fixed number of each: other pairs never give the same sequence of words.
-    u, v = np.random.default_rng(np.random.SeedSequence(words, spawn_key=(_PROBLEM_STREAM,))).random(2)
+    sequence = np.random.SeedSequence(words_of(seed, episode), spawn_key=(_PROBLEM_STREAM,))
+    u, v = np.random.default_rng(sequence).random(2)
     drawn = problems.draw(env, u, v)
     return drawn if env.on_replicas else padded(drawn, rows)
 

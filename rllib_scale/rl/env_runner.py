@@ -86,6 +86,12 @@ GROUP_ADVANTAGE = "group_advantage"
 """Extra output of each step of a copy: its advantage over the other copies of its episode."""
 
 
+def normalised(logits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Logits (B, N) with a largest of 0 in each row, so that nothing overflows, and their log-probabilities."""
+    logits = logits - logits.max(axis=1, keepdims=True)
+    return logits, logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
+
+
 class ArrayEnvRunner(SingleAgentEnvRunner):
     """Samples the batched environment with preallocated arrays and one compiled forward a step.
 
@@ -168,10 +174,7 @@ class ArrayEnvRunner(SingleAgentEnvRunner):
         target = num_timesteps if num_timesteps is not None else 0
         chunk = _Chunk(self._observation, self._awaits_reset)
         while chunk.num_valid < target or (num_episodes is not None and len(chunk.metrics) < num_episodes):
-            logits = forward(*split_mask(chunk.observation, self.module.masked))
-            # log softmax, without overflow.
-            logits -= logits.max(axis=1, keepdims=True)
-            logp = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
+            logits, logp = normalised(forward(*split_mask(chunk.observation, self.module.masked)))
             actions = self._choose(logp, explore, random_actions, chunk.num_valid)
             observations, reward, terminated, truncated, infos = env.step(actions)
             chunk.append(

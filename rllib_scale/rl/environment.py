@@ -29,6 +29,7 @@ from rllib_scale.schedulers.asked_visits import AskedVisits
 from rllib_scale.simulator.engine import Engine
 from rllib_scale.simulator.services import make_engine
 from rllib_scale.workloads.model import Workload
+from rllib_scale.workloads.random_numbers import mixed_seed, words_of
 
 TRAINING_ENV = "rllib_scale/Training"
 
@@ -85,18 +86,8 @@ def rllib_seed(trial_seed: int) -> int:
 
 
 def workload_seed(trial_seed: int, worker: int, index: int) -> int:
-    """Seed of environment `index` of environment runner `worker`.
-
-    A mixed number of 63 bits: no evaluation seed that a person writes down, and no neighbour's.
-    """
-    # SeedSequence joins the 32-bit words of its numbers: a fixed count for each keeps different triples apart.
-    return mixed_seed(_TRAINING_STREAM, trial_seed % 2**32, trial_seed >> 32, worker, index)
-
-
-def mixed_seed(stream: int, *words: int) -> int:
-    """63 mixed bits of words of 32 bits, apart from those of other streams."""
-    sequence = np.random.SeedSequence(words, spawn_key=(stream,))
-    return int(sequence.generate_state(1, np.uint64)[0] >> np.uint64(1))
+    """Seed of environment `index` of environment runner `worker`: no evaluation's, and no neighbour's."""
+    return mixed_seed(_TRAINING_STREAM, *words_of(trial_seed), worker, index)
 
 
 def training_space(config: EnvConfig) -> gymnasium.spaces.Box:

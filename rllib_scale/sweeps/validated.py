@@ -22,6 +22,7 @@ from rllib_scale.results.status import MAX_RESTARTS
 from rllib_scale.schedulers.context import Floats
 from rllib_scale.sweeps.learners import Learner
 from rllib_scale.workloads.family import draw_played
+from rllib_scale.workloads.random_numbers import words_of
 
 Played = TypeVar("Played")
 TRAINING, VALIDATION, NORMALS = 2, 3, 4
@@ -147,11 +148,8 @@ class ValidatedLearner(Learner):
 
 
 def seed_sequence(seed: int, stream: int, epoch: int = 0) -> np.random.SeedSequence:
-    """Entropy for one random stream of a trial.
-
-    SeedSequence joins the 32-bit words of its numbers, so each number gets a fixed count of words.
-    """
-    return np.random.SeedSequence((seed % 2**32, seed >> 32, epoch), spawn_key=(stream,))
+    """Entropy for one random stream of a trial."""
+    return np.random.SeedSequence((*words_of(seed), epoch), spawn_key=(stream,))
 
 
 def draw_instances(trial: TrialConfig, count: int, stream: int, epoch: int = 0) -> list[Instance]:

@@ -23,6 +23,7 @@ from rllib_scale.config.family import (
 )
 from rllib_scale.config.problem import CommunicationConfig, EpisodeConfig, InformationConfig
 from rllib_scale.config.workload import RateWaveConfig, Topology
+from rllib_scale.workloads.random_numbers import mixed_seed, words_of
 
 DRAWN, TEST, WORKLOADS = 11, 12, 13
 """Spawn keys that separate drawn problems, test problems and the workloads of test problems."""
@@ -35,7 +36,7 @@ def draw(family: Family, seed: int, index: int, stratum: float | None = None) ->
     `stratum`, in [0, 1), decides the kind and what is observed; None: they are drawn. Evenly spaced ones represent
     the kinds evenly, and whole and revealed workflows, too.
     """
-    rng = np.random.default_rng(np.random.SeedSequence(_words(seed, index), spawn_key=(DRAWN,)))
+    rng = np.random.default_rng(np.random.SeedSequence(words_of(seed, index), spawn_key=(DRAWN,)))
     drawn, p, q = rng.random(), family.agents_share, family.revealed_share
     ends = np.cumsum([(1 - p) * (1 - q), (1 - p) * q, p * q])  # whole, revealed; revealed, whole agents
     cell = int(np.searchsorted(ends, drawn if stratum is None else stratum, side="right"))
@@ -78,15 +79,14 @@ def draw_played(
 
 def fixed_problems(kind: Kind, revealed: bool) -> list[EnvConfig]:
     """TEST_PROBLEMS fixed problems of a kind, the same whole and revealed; no seed of `draw` gives any."""
-    words = [_words(TEST_SEED, len(KINDS) * k + KINDS.index(kind)) for k in range(TEST_PROBLEMS)]
+    words = [words_of(TEST_SEED, len(KINDS) * k + KINDS.index(kind)) for k in range(TEST_PROBLEMS)]
     streams = [np.random.SeedSequence(each, spawn_key=(TEST,)) for each in words]
     return [draw_kind(Family(), np.random.default_rng(stream), kind, revealed) for stream in streams]
 
 
 def fixed_seed(kind: Kind, problem: int, seed: int) -> int:
     """Seed of the workloads of a test problem in evaluations of a seed: 63 random bits."""
-    words = _words(seed, len(KINDS) * problem + KINDS.index(kind))
-    return int(np.random.SeedSequence(words, spawn_key=(WORKLOADS,)).generate_state(1, np.uint64)[0] >> np.uint64(1))
+    return mixed_seed(WORKLOADS, *words_of(seed, len(KINDS) * problem + KINDS.index(kind)))
 
 
 def _cluster(ranges: BasicProblems, rng: np.random.Generator, move_s: float, latency_s: float) -> ClusterConfig:
@@ -158,11 +158,6 @@ def _workload(
 def _normal(mean: float, std: float, low: float, bound: Literal["truncate", "clip"] = "clip") -> NormalConfig:
     """A normal distribution with `std` and `low` over its mean."""
     return NormalConfig(mean=_rounded(mean), std=_rounded(std * mean), low=_rounded(low * mean), bound=bound)
-
-
-def _words(*numbers: int) -> tuple[int, ...]:
-    """SeedSequence joins the 32-bit words of its numbers, so each number gets two."""
-    return tuple(word for number in numbers for word in (number % 2**32, number >> 32))
 
 
 def _whole(rng: np.random.Generator, ends: tuple[int, int]) -> int:

@@ -20,6 +20,17 @@ ESTIMATES, CONTENTS, STRAGGLERS = 1, 2**40, 2**41
 """Streams of (seed, episode); see `seed_stream`."""
 
 
+def words_of(*numbers: int) -> tuple[int, ...]:
+    """Two words of 32 bits for each number: SeedSequence joins words, and a fixed count keeps other numbers apart."""
+    return tuple(word for number in numbers for word in (number % 2**32, number >> 32))
+
+
+def mixed_seed(key: int, *words: int) -> int:
+    """63 mixed bits of words of 32 bits, apart from those of other spawn keys: no seed that a person writes down."""
+    sequence = np.random.SeedSequence(words, spawn_key=(key,))
+    return int(sequence.generate_state(1, np.uint64)[0] >> np.uint64(1))
+
+
 def new_generator(seed: int, episode: int, stream: int | None = None) -> NDArray[np.uint64]:
     """A generator at the start of the stream of (seed, episode), or of another stream of it."""
     rng = np.empty(4, dtype=np.uint64)

@@ -21,9 +21,10 @@ from rllib_scale.observation.answers import OPEN
 from rllib_scale.observation.policy import Policy
 from rllib_scale.policies.policy import load_policy
 from rllib_scale.rl.drawn_problems import draw_problem
-from rllib_scale.rl.environment import mixed_seed, training_rows
+from rllib_scale.rl.environment import training_rows
 from rllib_scale.schedulers.rules import make_scheduler
 from rllib_scale.simulator.engine import Engine
+from rllib_scale.workloads.random_numbers import mixed_seed, words_of
 
 EPISODES_AT_ONCE = 8
 """Of a piece of work: the same whoever does it."""
@@ -43,7 +44,7 @@ class Demonstrations(NamedTuple):
 
 def demonstration_seed(trial_seed: int) -> int:
     """Seed of the workloads that an expert shows to a trial of that seed: 63 mixed bits."""
-    return mixed_seed(_IMITATION_STREAM, trial_seed % 2**32, trial_seed >> 32)
+    return mixed_seed(_IMITATION_STREAM, *words_of(trial_seed))
 
 
 def demonstrate(trial: TrialConfig, episodes: Sequence[int]) -> Demonstrations:
