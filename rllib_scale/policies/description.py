@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from rllib_scale import __version__
+from rllib_scale import __version__, zoo
 from rllib_scale.config import EnvConfig, TrialConfig, identity
 from rllib_scale.config.identity import IDENTITY_FORMAT, content_id
 from rllib_scale.config.pinned import without_places
@@ -15,10 +15,12 @@ from rllib_scale.config.problem import without_paper_mode
 from rllib_scale.config.schedulers import PolicySpec, SchedulerSpec
 from rllib_scale.config.yaml_files import build_model
 from rllib_scale.errors import UserError
+from rllib_scale.files import check_regular
 from rllib_scale.plugins import unpinned
 
 FORMAT = "rllib-scale-policy"
-DESCRIPTION = "policy.json"
+DESCRIPTION, TENSORS = "policy.json", "policy.safetensors"
+POLICY_FILES = (DESCRIPTION, TENSORS)
 
 
 def _features_of(trial: TrialConfig) -> str:
@@ -49,7 +51,11 @@ def described(content: bytes, source: str) -> tuple[TrialConfig, dict[str, Any]]
     """
     description = _read(content, f"{source}: {DESCRIPTION}")
     trial = build_model(TrialConfig, description.get("trial"), f"{source}: {DESCRIPTION}: trial")
-    for key, value in facts(trial).items():
+    known = facts(trial)
+    if unknown := sorted(set(description) - {*known, "epochs", "sha256"}):
+        valid = ", ".join(sorted([*known, "epochs", "sha256"]))
+        raise UserError(f"{source}: {DESCRIPTION}: unknown key {unknown[0]!r}; valid: {valid}")
+    for key, value in known.items():
         if key != "trial" and description.get(key) != value:
             raise UserError(f"{source}: {DESCRIPTION}: {key} is {description.get(key)!r}, its trial says {value!r}")
     if not isinstance(epochs := description.get("epochs"), int):
@@ -72,6 +78,23 @@ def _read_from(folder: Path) -> tuple[TrialConfig, dict[str, Any]]:
     except OSError as error:
         raise UserError(f"{folder}: not a whole policy folder: {DESCRIPTION} ({error.strerror})") from None
     return described(content, str(folder))
+
+
+def policy_files(folder: str | Path) -> dict[str, bytes]:
+    """The files of a policy folder, or of `zoo:NAME`, by name, unchecked.
+
+    Raises:
+        UserError: one is missing or cannot be read.
+    """
+    folder = zoo.folder_of(folder)
+    if not folder.is_dir():
+        raise UserError(f"{folder}: no such policy folder")
+    try:
+        for name in POLICY_FILES:
+            check_regular(folder / name)
+        return {name: (folder / name).read_bytes() for name in POLICY_FILES}
+    except OSError as error:
+        raise UserError(f"{folder}: not a whole policy folder: {error.filename} ({error.strerror})") from None
 
 
 def scheduler_row(spec: SchedulerSpec, key: str = "scheduler") -> Row:
@@ -141,18 +164,4 @@ def _read(content: bytes, source: str) -> dict[str, Any]:
             f"{source}: policy of version {description.get('version')!r}, and this rllib-scale {__version__} reads "
             f"{IDENTITY_FORMAT}; `rllib-scale convert` brings one of 0.3 into its form"
         )
-    known = {
-        "format",
-        "version",
-        "method",
-        "seed",
-        "trial_id",
-        "feature_set",
-        "train_servers",
-        "trial",
-        "epochs",
-        "sha256",
-    }
-    if unknown := sorted(set(description) - known):
-        raise UserError(f"{source}: unknown key {unknown[0]!r}; valid: {', '.join(sorted(known))}")
     return description

@@ -26,24 +26,21 @@ from safetensors import SafetensorError
 from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 
-from rllib_scale import zoo
 from rllib_scale.config import PPO, DecisionMode, Imitation, MaskMode, TrialConfig
 from rllib_scale.config.network import DecimaConfig, DeepRMConfig
 from rllib_scale.config.pinned import split
 from rllib_scale.config.schedulers import PolicySpec
 from rllib_scale.errors import UserError
-from rllib_scale.files import check_regular, write_atomic, write_json
+from rllib_scale.files import write_atomic, write_json
 from rllib_scale.networks.build import Network, build_network
 from rllib_scale.networks.compiled.inference import compile_network
 from rllib_scale.observation.answers import TAKEN
-from rllib_scale.policies.description import DESCRIPTION, check_trusted, described, facts
+from rllib_scale.policies.description import DESCRIPTION, TENSORS, check_trusted, described, facts, policy_files
 from rllib_scale.policies.dispatch_policy import DispatchPolicy, build_dispatch_network
 from rllib_scale.policies.price_policy import AdaptivePolicy, GatePolicy, PricePolicy
 from rllib_scale.policies.shared import Exported
 from rllib_scale.policies.visiting_policy import VisitingPolicy
 from rllib_scale.schedulers.base import Scheduler
-
-TENSORS = "policy.safetensors"
 
 
 class TrainedPolicy(Exported, Scheduler):
@@ -145,23 +142,6 @@ def load_policy(
             its encoder would have to be imported without trust.
     """
     return policy_from_bytes(policy_files(folder), str(folder), mask, decision, trust)
-
-
-def policy_files(folder: str | Path) -> dict[str, bytes]:
-    """The files of a policy folder, or of `zoo:NAME`, by name, unchecked.
-
-    Raises:
-        UserError: one is missing or cannot be read.
-    """
-    folder = zoo.folder_of(folder)
-    if not folder.is_dir():
-        raise UserError(f"{folder}: no such policy folder")
-    try:
-        for name in (DESCRIPTION, TENSORS):
-            check_regular(folder / name)
-        return {name: (folder / name).read_bytes() for name in (DESCRIPTION, TENSORS)}
-    except OSError as error:
-        raise UserError(f"{folder}: not a whole policy folder: {error.filename} ({error.strerror})") from None
 
 
 def policy_from_bytes(

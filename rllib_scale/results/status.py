@@ -21,6 +21,7 @@ from pyarrow import fs
 from rllib_scale.config.plan import Plan, SweepConfig
 from rllib_scale.config.yaml_files import build_model
 from rllib_scale.errors import UserError, last_line
+from rllib_scale.policies.description import POLICY_FILES
 from rllib_scale.results import dataset
 from rllib_scale.results.storage import AT_ONCE, Location, first_line
 from rllib_scale.results.tables import read_manifest
@@ -28,7 +29,6 @@ from rllib_scale.results.tables import read_manifest
 QUIET_S = 900.0
 MAX_RESTARTS = 3
 """Of a training after a failure; one failure more ends it."""
-POLICY_FILES = ("policy.json", "policy.safetensors")
 TAIL_BYTES = 1 << 16
 """The last row of a log is shorter."""
 

@@ -16,7 +16,8 @@ from rllib_scale.config.plan import EvaluationUnit
 from rllib_scale.config.schedulers import PluginSpec, PolicySpec
 from rllib_scale.errors import UserError, counted
 from rllib_scale.evaluation.units import evaluate_unit
-from rllib_scale.results.status import MAX_RESTARTS
+from rllib_scale.policies.description import policy_files
+from rllib_scale.results.status import MAX_RESTARTS, published_policy
 from rllib_scale.sweeps.planning import distinct_of
 from rllib_scale.sweeps.sweep import Sweep
 
@@ -135,20 +136,13 @@ class Evaluations:
 
     def _files(self, unit: EvaluationUnit) -> Any:
         """The files of a unit's policy in Ray's object store, put there once for its units; None for a rule."""
-        if not unit.learned and unit.policy is None:
+        given = unit.policy
+        if not unit.learned and given is None:
             return None
         if self._policy[0] != unit.name:
-            self._policy = unit.name, ray.put(self._read(unit))
+            files = published_policy(self.sweep.home, unit.name) if given is None else policy_files(given)
+            self._policy = unit.name, ray.put(files)
         return self._policy[1]
-
-    def _read(self, unit: EvaluationUnit) -> dict[str, bytes]:
-        """The files of a unit's policy."""
-        if unit.learned:
-            return self.sweep.policy_files(unit.name)
-        from rllib_scale.policies.policy import policy_files
-
-        assert unit.policy is not None
-        return policy_files(unit.policy)
 
     def _collect(self, timeout_s: float) -> None:
         """Write the rows of finished units, waiting up to `timeout_s` for the first."""

@@ -20,8 +20,9 @@ from rllib_scale.config.pinned import shown
 from rllib_scale.config.plan import EvaluationUnit, Plan, Trial, as_trained, telling, training_row
 from rllib_scale.config.search import SearchConfig
 from rllib_scale.errors import UserError, counted
+from rllib_scale.policies.description import POLICY_FILES
 from rllib_scale.results import dataset
-from rllib_scale.results.status import POLICY_FILES, finished_trainings, published_policy
+from rllib_scale.results.status import finished_trainings, published_policy
 from rllib_scale.results.storage import AT_ONCE, Location
 from rllib_scale.results.tables import is_own, open_folder
 from rllib_scale.sweeps.checkpoints import Checkpoint, reading
@@ -141,10 +142,6 @@ class Sweep:
     def trial(self, name: str) -> Trial:
         """The training of that name."""
         return self._of_name[name]
-
-    def policy_files(self, name: str) -> dict[str, bytes]:
-        """The files of the policy of a finished training, by name."""
-        return published_policy(self.home, name)
 
     def curve(self, trial: Trial) -> list[dict[str, Any]]:
         """Epochs, env steps and metric of a finished trial, with its last settings; empty for an unfinished one."""
