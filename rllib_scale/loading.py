@@ -148,7 +148,7 @@ def resolve(spec: SchedulerSpec, folders: Folders = (Path(),)) -> SchedulerSpec:
         return spec if spec.content else _policy(spec, folders)
     if not isinstance(spec, PluginSpec) or spec.source:
         return spec
-    if any(isfile(folder / spec.name / "policy.json") for folder in folders):
+    if any(isfile(folder / spec.name / zoo.DESCRIPTION) for folder in folders):
         return _policy(PolicySpec(spec.label), folders)
     try:
         found, source = load_scheduler(spec)
@@ -231,7 +231,7 @@ def _replica(value: str, folders: Folders) -> dict[str, Any]:
 
 def _policy(spec: PolicySpec, folders: Folders) -> PolicySpec:
     if zoo.is_named(spec.location):  # by name, as the package may lie elsewhere on another node
-        return PolicySpec(spec.location, digest_of(zoo.folder_of(spec.location) / "policy.json"))
+        return PolicySpec(spec.location, digest_of(zoo.folder_of(spec.location) / zoo.DESCRIPTION))
     path = spec.location if spec.location.endswith(".json") else f"{spec.location}/policy.json"
     try:
         return PolicySpec(*_file(path, folders).split(DIGEST_SEPARATOR))

@@ -17,11 +17,11 @@ from rllib_scale.config.identity import protocol_of, world_of
 from rllib_scale.config.plan import Trial, as_trained
 from rllib_scale.config.schedulers import ALL_RULES
 from rllib_scale.files import write_atomic
-from rllib_scale.policies.description import POLICY_FILES
 from rllib_scale.results import dataset
 from rllib_scale.results import tables as results
 from rllib_scale.results.columns import FEATURE_COLUMNS, METRIC_COLUMNS
 from rllib_scale.results.dataset import TABLES
+from rllib_scale.zoo import POLICY_FILES
 
 SEEDS = (42, 43, 44, 45, 46)
 SCALES = (16, 32, 48, 128)

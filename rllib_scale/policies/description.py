@@ -17,10 +17,9 @@ from rllib_scale.config.yaml_files import build_model
 from rllib_scale.errors import UserError
 from rllib_scale.files import check_regular
 from rllib_scale.plugins import unpinned
+from rllib_scale.zoo import DESCRIPTION, POLICY_FILES
 
 FORMAT = "rllib-scale-policy"
-DESCRIPTION, TENSORS = "policy.json", "policy.safetensors"
-POLICY_FILES = (DESCRIPTION, TENSORS)
 
 
 def _features_of(trial: TrialConfig) -> str:

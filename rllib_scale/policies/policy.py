@@ -35,12 +35,13 @@ from rllib_scale.files import write_atomic, write_json
 from rllib_scale.networks.build import Network, build_network
 from rllib_scale.networks.compiled.inference import compile_network
 from rllib_scale.observation.answers import TAKEN
-from rllib_scale.policies.description import DESCRIPTION, TENSORS, check_trusted, described, facts, policy_files
+from rllib_scale.policies.description import check_trusted, described, facts, policy_files
 from rllib_scale.policies.dispatch_policy import DispatchPolicy, build_dispatch_network
 from rllib_scale.policies.price_policy import AdaptivePolicy, GatePolicy, PricePolicy
 from rllib_scale.policies.shared import Exported
 from rllib_scale.policies.visiting_policy import VisitingPolicy
 from rllib_scale.schedulers.base import Scheduler
+from rllib_scale.zoo import DESCRIPTION, TENSORS
 
 
 class TrainedPolicy(Exported, Scheduler):

@@ -21,10 +21,10 @@ from pyarrow import fs
 from rllib_scale.config.plan import Plan, SweepConfig
 from rllib_scale.config.yaml_files import build_model
 from rllib_scale.errors import UserError, last_line
-from rllib_scale.policies.description import POLICY_FILES
 from rllib_scale.results import dataset
 from rllib_scale.results.storage import AT_ONCE, Location, first_line
 from rllib_scale.results.tables import read_manifest
+from rllib_scale.zoo import POLICY_FILES
 
 QUIET_S = 900.0
 MAX_RESTARTS = 3

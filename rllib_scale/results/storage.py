@@ -23,10 +23,11 @@ from pyarrow import ArrowInvalid, fs
 
 from rllib_scale.errors import UserError
 from rllib_scale.files import check_working_folder, write_atomic
+from rllib_scale.zoo import DESCRIPTION
 
 LOCAL = fs.LocalFileSystem()
 SCHEMES = ("file", "s3", "gs", "gcs")
-LAST = ("policy.json", "manifest.json")
+LAST = (DESCRIPTION, "manifest.json")
 """Copied after the files that they describe."""
 AT_ONCE = 16
 """Files copied at a time: a store answers many requests sooner than one after the other."""

@@ -31,7 +31,7 @@ AGE = 0.1
 @cache
 def shipped_map() -> np.ndarray:
     """U (8, 13) of `zoo:adaptive-price`, searched over a family of problems."""
-    return load_file(zoo.folder_of("zoo:adaptive-price") / "policy.safetensors")["weights"]
+    return load_file(zoo.folder_of("zoo:adaptive-price") / zoo.TENSORS)["weights"]
 
 
 class AdaptivePrice(PricingDispatcher):

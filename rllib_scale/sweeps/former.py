@@ -25,7 +25,7 @@ from rllib_scale.config.schedulers import parse_scheduler
 from rllib_scale.config.sweep import SweepConfig, path_of
 from rllib_scale.errors import UserError
 from rllib_scale.files import write_json
-from rllib_scale.policies.description import DESCRIPTION, facts, scheduler_row
+from rllib_scale.policies.description import facts, scheduler_row
 from rllib_scale.results import dataset
 from rllib_scale.results.columns import UNIT_COLUMNS
 from rllib_scale.results.storage import Location
@@ -151,7 +151,7 @@ def _pinned_anew(text: str) -> str:
     def pinned(match: re.Match[str]) -> str:
         place, content = split(match[0])
         known = content in _ZOO and zoo.is_named(place)
-        return f"{place}{DIGEST_SEPARATOR}{digest_of(zoo.folder_of(place) / DESCRIPTION)}" if known else match[0]
+        return f"{place}{DIGEST_SEPARATOR}{digest_of(zoo.folder_of(place) / zoo.DESCRIPTION)}" if known else match[0]
 
     return re.sub(r"zoo:[a-z-]+#sha256=[0-9a-f]+", pinned, text)
 
@@ -165,10 +165,10 @@ def _rows(home: Location, table: str) -> pd.DataFrame:
 
 def convert_policy(folder: Path, to: Path) -> None:
     """Write a policy of 0.3 to another folder in the form of this version."""
-    description = json.loads((folder / DESCRIPTION).read_text(encoding="utf-8"))
+    description = json.loads((folder / zoo.DESCRIPTION).read_text(encoding="utf-8"))
     config, gone = training_of(description["trial"])
     facts_now = merged(None, facts(config), {"trial": gone})
-    write_json(to / DESCRIPTION, facts_now | {name: description[name] for name in ("epochs", "sha256")})
+    write_json(to / zoo.DESCRIPTION, facts_now | {name: description[name] for name in ("epochs", "sha256")})
     shutil.copyfile(folder / "policy.safetensors", to / "policy.safetensors")
 
 

@@ -20,13 +20,13 @@ from rllib_scale.config.pinned import shown
 from rllib_scale.config.plan import EvaluationUnit, Plan, Trial, as_trained, telling, training_row
 from rllib_scale.config.search import SearchConfig
 from rllib_scale.errors import UserError, counted
-from rllib_scale.policies.description import POLICY_FILES
 from rllib_scale.results import dataset
 from rllib_scale.results.status import finished_trainings, published_policy
 from rllib_scale.results.storage import AT_ONCE, Location
 from rllib_scale.results.tables import is_own, open_folder
 from rllib_scale.sweeps.checkpoints import Checkpoint, reading
 from rllib_scale.sweeps.history import SETTINGS, history, measured, settings_at_end
+from rllib_scale.zoo import DESCRIPTION, POLICY_FILES
 
 SHOWN_TIES = 4
 """Settings with the same score that `Sweep.best` names; it counts the others."""
@@ -322,5 +322,5 @@ class Sweep:
 
 def _ended(files: Mapping[str, bytes]) -> TrialConfig:
     """The settings of a training as its published policy says that it was trained."""
-    description = json.loads(files["policy.json"])
+    description = json.loads(files[DESCRIPTION])
     return as_trained(TrialConfig.model_validate(description["trial"]), int(description["epochs"]))

@@ -14,6 +14,8 @@ from rllib_scale.errors import choice_error
 
 PREFIX = "zoo:"
 CARD = "card.json"
+DESCRIPTION, TENSORS = POLICY_FILES = "policy.json", "policy.safetensors"
+"""The files of any policy: what it says of itself, and its weights."""
 _HERE = Path(__file__).parent
 
 
