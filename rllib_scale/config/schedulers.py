@@ -136,12 +136,36 @@ class BoundedAffinityParameters(GateParameters):
     )
 
 
-class WeightedParameters(GateParameters):
-    """Parameters of `weighted-scores`: weights."""
+class ScoresParameters(GateParameters):
+    """Parameters of `weighted-scores`: the weights of llm-d's scorers, by default those of its guides."""
 
-    prefix: NonNegative = Field(default=3.0, description="share of the prompt in the cache")
-    queue: NonNegative = Field(default=2.0, description="few calls, between least and most")
-    memory: NonNegative = Field(default=2.0, description="free memory")
+    prefix_cache: NonNegative = Field(default=3.0, description="prefix-cache-scorer: share of the prompt in the cache")
+    queue: NonNegative = Field(
+        default=2.0, description="queue-scorer: few waiting calls, from most (0) to least (1); 1 while they are alike"
+    )
+    kv_cache_utilization: NonNegative = Field(
+        default=2.0, description="kv-cache-utilization-scorer: share of the memory that running calls leave"
+    )
+    running_requests: NonNegative = Field(
+        default=0.0, description="running-requests-size-scorer: few running calls, as queue"
+    )
+
+
+class PrefixCacheAffinityParameters(GateParameters):
+    """Parameters of `prefix-cache-affinity`: llm-d's filter of that name, and its token-load-scorer."""
+
+    affinity_threshold: Annotated[float, Field(ge=0, le=1)] = Field(
+        default=0.8, description="replicas that have this share of the prompt in their cache are kept; 0: all are"
+    )
+    max_ttft_penalty_ms: NonNegative = Field(
+        default=18_000.0,
+        description="all are kept where the best of those would answer so much later than the best other one; 0: never",
+    )
+    peak_prefill_throughput: Positive = Field(
+        default=15_928.0, description="a replica answers after its tokens in flight over this [tokens/s]"
+    )
+    token_load: NonNegative = Field(default=1.0, description="weight of token-load-scorer: few tokens in flight")
+    queue_threshold_tokens: Positive = Field(default=4_194_304.0, description="tokens in flight of a full replica")
 
 
 class MarginalPriceParameters(GateParameters):
@@ -222,7 +246,10 @@ FLEET_RULES = {
     "session-affinity": HeuristicSpec(GateParameters),
     "bounded-affinity": HeuristicSpec(BoundedAffinityParameters),
     "lmetric": HeuristicSpec(GateParameters),
-    "weighted-scores": HeuristicSpec(WeightedParameters),
+    "weighted-scores": HeuristicSpec(ScoresParameters),
+    "prefix-cache-affinity": HeuristicSpec(
+        PrefixCacheAffinityParameters, reads="which calls on a replica have their first token"
+    ),
     "marginal-price": HeuristicSpec(
         MarginalPriceParameters, reads="how many calls decode on a replica, their contexts, and what waits for prefill"
     ),

@@ -65,7 +65,8 @@ _DESCRIPTIONS = {
     "session-affinity": "where the session was, else the replica with the fewest calls",
     "bounded-affinity": "where the session was unless that has bound times the mean load, else the fewest calls",
     "lmetric": "least new prefill tokens times batch (LMetric)",
-    "weighted-scores": "greatest weighted sum of cache hit, queue and free memory (llm-d)",
+    "weighted-scores": "greatest weighted sum of cache hit, waiting calls and free memory (llm-d)",
+    "prefix-cache-affinity": "fewest tokens in flight, where the prefix is unless others answer much sooner (llm-d)",
     "marginal-price": "least seconds that the call costs all calls: prefill, longer steps, contexts that are lost",
 }
 REPLICA_RULES: dict[str, type[BasePolicy]] = {

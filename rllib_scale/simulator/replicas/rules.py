@@ -21,7 +21,7 @@ from rllib_scale.simulator.replicas.service import memory_now
 from rllib_scale.simulator.replicas.state import NONE, Fleet, grown
 from rllib_scale.workloads.random_numbers import integer
 
-RANDOM, LEAST, TWO, STICKY, AFFINITY, LMETRIC, WEIGHTED, MARGINAL = range(8)
+RANDOM, LEAST, TWO, STICKY, AFFINITY, LMETRIC, SCORES, MARGINAL = range(8)
 KINDS = MappingProxyType(
     {
         "random-replica": RANDOM,
@@ -30,14 +30,25 @@ KINDS = MappingProxyType(
         "session-affinity": STICKY,
         "bounded-affinity": AFFINITY,
         "lmetric": LMETRIC,
-        "weighted-scores": WEIGHTED,
+        "weighted-scores": SCORES,
+        "prefix-cache-affinity": SCORES,
         "marginal-price": MARGINAL,
     }
 )
 """The rules of `rllib_scale.config.schedulers.FLEET_RULES`."""
-VALUES = ("gate", "bound", "prefix", "queue", "memory", "answer", "overflow")
-"""Parameters as compiled code takes them, behind the kind."""
+VALUES = (
+    "gate",
+    "bound",
+    *("prefix_cache", "queue", "kv_cache_utilization", "running_requests", "token_load", "queue_threshold_tokens"),
+    *("affinity_threshold", "max_ttft_penalty_ms", "peak_prefill_throughput"),
+    *("answer", "overflow"),
+)
+"""Parameters as compiled code takes them, behind the kind; 0 where a rule has none."""
+_BOUND, _PREFIX, _QUEUE, _KV, _RUNNING, _TOKENS, _THRESHOLD_TOKENS, _AFFINITY, _PENALTY_MS, _PREFILL_PER_S = range(2, 12)
+_ANSWER, _OVERFLOW = range(12, 1 + len(VALUES))
 _GATE = 1 + len(VALUES)
+_STICKY = 2
+"""An open replica that has the prefix, while the filter looks."""
 
 
 @rare
@@ -47,20 +58,76 @@ def expected_tokens(fleet, call):  # type: ignore[no-untyped-def]
 
 
 @internal
-def _score(fleet, index, replica, rule, time, most, least):  # type: ignore[no-untyped-def]
+def _score(fleet, index, replica, rule, ranges):  # type: ignore[no-untyped-def]
     """What a rule minimises over the replicas."""
     kind, call, here = int(rule[0]), fleet.calls[index], fleet.replicas[replica]
     load = here.calls + here.waiting
     if kind == LMETRIC:  # new prefill tokens x batch with the call [arXiv 2603.15202]
         score = float(call.target - found(fleet, call, replica)) * (load + 1)
         return score * math.exp(here.place) if len(rule) > _GATE else score
-    if kind == WEIGHTED:
-        spread = (load - least) / (most - least) if most > least else 0.0
-        hit = found(fleet, call, replica) / call.prompt
-        return -(rule[3] * hit + rule[4] * (1.0 - spread) + rule[5] * (1.0 - memory_now(here, time)))
+    if kind == SCORES:
+        return -_sum_of_scores(fleet, call, replica, rule, ranges)
     if kind == MARGINAL:
         return _marginal_s(fleet, call, here, replica, rule)
     return float(load)
+
+
+@rare
+def _sum_of_scores(fleet, call, replica, rule, ranges):  # type: ignore[no-untyped-def]
+    """llm-d's scorers by their weights: what it maximises [llm-d-router, plugins/scheduling/scorer]."""
+    here, (least_waiting, most_waiting, least_calls, most_calls) = fleet.replicas[replica], ranges
+    hit = found(fleet, call, replica)
+    score = rule[_PREFIX] * hit / call.prompt
+    score += rule[_QUEUE] * _rank(here.waiting, least_waiting, most_waiting)
+    score += rule[_KV] * (1.0 - memory_now(here, fleet.now[0].time))
+    score += rule[_RUNNING] * _rank(here.calls, least_calls, most_calls)
+    if rule[_TOKENS] > 0.0:
+        tokens = here.in_flight + call.target - hit
+        score += rule[_TOKENS] * (1.0 - min(1.0, tokens / rule[_THRESHOLD_TOKENS]))
+    return score
+
+
+@rare
+def _rank(value, least, most):  # type: ignore[no-untyped-def]
+    """1 for the least, 0 for the most; 1 for all while they are alike."""
+    return (most - value) / (most - least) if most > least else 1.0
+
+
+@rare
+def _ranges(fleet):  # type: ignore[no-untyped-def]
+    """Least and most waiting calls, and least and most running calls, of the open replicas."""
+    least_waiting, most_waiting, least_calls, most_calls = 2**62, 0, 2**62, 0
+    for here in fleet.replicas:
+        if here.open:
+            least_waiting, most_waiting = min(least_waiting, here.waiting), max(most_waiting, here.waiting)
+            least_calls, most_calls = min(least_calls, here.calls), max(most_calls, here.calls)
+    return least_waiting, most_waiting, least_calls, most_calls
+
+
+@rare
+def _keep_sticky(fleet, call, rule):  # type: ignore[no-untyped-def]
+    """llm-d's prefix-cache-affinity-filter: close replicas without the prefix; returns how many stay open.
+
+    It closes none where none has the prefix, or where the best of those that have it would answer too much later than
+    the best other one. They answer after the tokens in flight at `peak_prefill_throughput`.
+    """
+    count, sticky, sticky_ms, other_ms = 0, 0, np.inf, np.inf
+    for replica in range(len(fleet.replicas)):
+        here = fleet.replicas[replica]
+        if not here.open:
+            continue
+        count += 1
+        first_ms = here.in_flight / rule[_PREFILL_PER_S] * 1000.0
+        if found(fleet, call, replica) / call.prompt >= rule[_AFFINITY]:
+            here.open = _STICKY
+            sticky, sticky_ms = sticky + 1, min(sticky_ms, first_ms)
+        else:
+            other_ms = min(other_ms, first_ms)
+    if sticky == 0 or (rule[_PENALTY_MS] > 0.0 and sticky_ms - other_ms > rule[_PENALTY_MS]):
+        return count
+    for here in fleet.replicas:
+        here.open = here.open == _STICKY
+    return sticky
 
 
 @rare
@@ -72,7 +139,7 @@ def _marginal_s(fleet, call, here, replica, rule):  # type: ignore[no-untyped-de
     sessions that it makes the memory lose are computed again when they return.
     """
     hit = found(fleet, call, replica)
-    new, answer_tokens = call.target - hit, rule[6]
+    new, answer_tokens = call.target - hit, rule[_ANSWER]
     if expected_tokens(fleet, call) > 0:
         answer_tokens = float(expected_tokens(fleet, call))
     new_s = here.prefill_s * new + here.attention_s * new * (hit + new / 2)
@@ -82,19 +149,19 @@ def _marginal_s(fleet, call, here, replica, rule):  # type: ignore[no-untyped-de
     cost_s += here.decoding * (new_s + answer_tokens * longer_s)
     added = 0 if fleet.agents[call.session, call.agent].active == replica else call.prompt
     lost = max(0.0, here.active + added - here.kv_tokens)
-    return cost_s + rule[7] * lost * (here.prefill_s + here.attention_s * call.prompt / 2)
+    return cost_s + rule[_OVERFLOW] * lost * (here.prefill_s + here.attention_s * call.prompt / 2)
 
 
 @rare
 def choose(fleet, index, rule, rng):  # type: ignore[no-untyped-def]
     """The replica that a rule sends an offered call to, or NONE to hold it."""
     kind, call = int(rule[0]), fleet.calls[index]
-    count, most, least, total = 0, 0, 2**62, 0
+    count, total = 0, 0
     for replica in range(len(fleet.replicas)):
-        fleet.replicas[replica].open = open_to(fleet, index, replica, rule[1], rule[_GATE:])
-        if fleet.replicas[replica].open:
-            load = fleet.replicas[replica].calls + fleet.replicas[replica].waiting
-            count, total, most, least = count + 1, total + load, max(most, load), min(least, load)
+        here = fleet.replicas[replica]
+        here.open = open_to(fleet, index, replica, rule[1], rule[_GATE:])
+        if here.open:
+            count, total = count + 1, total + here.calls + here.waiting
     if count == 0:
         return NONE
     home = fleet.agents[call.session, call.agent].home
@@ -104,15 +171,20 @@ def choose(fleet, index, rule, rng):  # type: ignore[no-untyped-def]
         return home
     if kind == AFFINITY and home != NONE:
         load = fleet.replicas[home].calls + fleet.replicas[home].waiting
-        if load + 1 <= rule[2] * (total + 1) / count:
+        if load + 1 <= rule[_BOUND] * (total + 1) / count:
             return home
+    ranges = (0, 0, 0, 0)
+    if kind == SCORES:
+        if rule[_AFFINITY] > 0.0:
+            count = _keep_sticky(fleet, call, rule)
+        ranges = _ranges(fleet)
     first, second = integer(rng, 0, count - 1), NONE
     if kind == TWO and count > 1:
         second = integer(rng, 0, count - 2)
         second += second >= first
     # Ties go to the first replica from a random one on: with the lowest index, replicas that are alike would not be
-    # used alike.
-    best, best_score, seen = NONE, np.inf, 0
+    # used alike. Published rules that break ties at random do so evenly.
+    best, best_score, ties, seen = NONE, np.inf, 0, 0
     for turn in range(2):
         seen = 0
         for replica in range(len(fleet.replicas)):
@@ -120,14 +192,17 @@ def choose(fleet, index, rule, rng):  # type: ignore[no-untyped-def]
                 continue
             number = seen
             seen += 1
-            if kind in (RANDOM, TWO):
-                is_candidate = turn == 0 and number in (first, second)
-            else:
-                is_candidate = number >= first if turn == 0 else number < first
-            if is_candidate:
-                score = _score(fleet, index, replica, rule, fleet.now[0].time, most, least)
-                if score < best_score:
-                    best, best_score = replica, score
+            if (number >= first) != (turn == 0) or (kind == RANDOM and number != first):
+                continue
+            if kind == TWO and number not in (first, second):
+                continue
+            score = _score(fleet, index, replica, rule, ranges)
+            if score < best_score:
+                best, best_score, ties = replica, score, 1
+            elif kind == SCORES and score == best_score:
+                ties += 1
+                if integer(rng, 0, ties - 1) == 0:
+                    best = replica
     return best
 
 

@@ -44,6 +44,8 @@ def enqueue(fleet, replica, row, time):  # type: ignore[no-untyped-def]
     call.replica, call.next = replica, NONE
     call.estimate = call.target - found(fleet, call, replica)
     here.backlog += call.estimate
+    call.in_flight = call.estimate
+    here.in_flight += call.in_flight
     if was_empty:
         here.first_waiting = row
     else:
@@ -261,6 +263,7 @@ def carry_out(fleet, replica, ended):  # type: ignore[no-untyped-def]
                 call.generated += 1
                 if call.first_s < 0:
                     call.first_s = here.clock
+                    here.in_flight -= call.in_flight
                 call.started, call.end = here.decoded, here.decoded + call.output - call.generated
                 here.decoding += 1
                 here.context += call.computed

@@ -38,6 +38,7 @@ REPLICA = np.dtype(
         ("pinned", _I),  # tokens of running calls and of the prefixes that they share
         ("used", _I),  # with kept contexts and prefixes
         ("backlog", _I),  # prefill tokens that calls here still need, estimated for those that wait
+        ("in_flight", _I),  # prompt tokens that no cache had, when they were sent, of calls without a first token
         ("first_waiting", _I),
         ("last_waiting", _I),
         ("waiting", _I),
@@ -64,6 +65,7 @@ CALL = np.dtype(
         ("generated", _I),  # at the start of decoding
         ("chunk", _I),
         ("estimate", _I),  # prefill tokens, when it was placed
+        ("in_flight", _I),  # of them, those that its replica counts until its first token
         ("hit", _I),  # tokens found at the first admission
         ("prefilled", _I),  # tokens, those computed again included
         ("preemptions", _I),
