@@ -117,8 +117,8 @@ def test_a_rule_whose_terms_a_router_does_not_know_is_refused_and_no_other_reads
                 places.append(router.asks(f"{session}-{number}", tokens))
         assert places[::2] == places[1::2], name
         assert {*places} == {"a", "b"}, name
-    (line,) = refused
-    assert re.fullmatch(r"marginal-price: reads how many .*, which a router cannot know; valid: .*two-choices.*", line)
+    for rule, line in zip(("prefix-cache-affinity", "marginal-price"), refused, strict=True):
+        assert re.fullmatch(rf"{rule}: reads .*, which a router cannot know; valid: .*two-choices.*", line)
 
 
 def test_a_request_without_a_session_counts_while_it_runs_and_not_after() -> None:

@@ -36,6 +36,7 @@ class Call:
     prefilled: int = 0
     preemptions: int = 0
     replica: int = 0
+    new: int = 0  # tokens that no cache had when it was sent
 
     def own_tokens(self) -> int:
         return (self.computed if self.decodes else self.target) - self.prefix_tokens
@@ -247,8 +248,12 @@ def simulate(
     closed_loop: bool,
     until: float,
     rule: Callable[[int, int], int],
+    see: Callable[[list[Replica], Call], None] = lambda replicas, call: None,
 ) -> list[Call]:
-    """Completed calls in the order of their ends; `rule(session's number, call)` gives the replica."""
+    """Completed calls in the order of their ends; `rule(session's number, call)` gives the replica.
+
+    `see` is shown all replicas before each call is sent.
+    """
     replicas = [Replica(each, scripts.tree) for each in facts]
     events: list[tuple[float, int, int]] = []
     sessions: dict[int, Session] = {}
@@ -290,7 +295,9 @@ def simulate(
             facts_of = ("agent", "prefix", "prefix_tokens", "prompt", "output", "reusable")
             call = Call(session, number, *(int(task[key]) for key in facts_of), time)
             call.target, call.replica = call.prompt, rule(session, number)
+            see(replicas, call)
             replica = replicas[call.replica]
+            call.new = call.target - replica.found(call)
             if not replica.running and not replica.waiting:
                 replica.clock = time
             replica.waiting.append(call)

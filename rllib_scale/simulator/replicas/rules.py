@@ -17,7 +17,7 @@ from rllib_scale.simulator.replicas.caches import found
 from rllib_scale.simulator.replicas.gate import open_to
 from rllib_scale.simulator.replicas.handles import fleet_handles, fleet_of
 from rllib_scale.simulator.replicas.loop import FULL, answer, next_offer
-from rllib_scale.simulator.replicas.service import memory_now
+from rllib_scale.simulator.replicas.service import usage
 from rllib_scale.simulator.replicas.state import NONE, Fleet, grown
 from rllib_scale.workloads.random_numbers import integer
 
@@ -44,7 +44,9 @@ VALUES = (
     *("answer", "overflow"),
 )
 """Parameters as compiled code takes them, behind the kind; 0 where a rule has none."""
-_BOUND, _PREFIX, _QUEUE, _KV, _RUNNING, _TOKENS, _THRESHOLD_TOKENS, _AFFINITY, _PENALTY_MS, _PREFILL_PER_S = range(2, 12)
+_BOUND, _PREFIX, _QUEUE, _KV, _RUNNING, _TOKENS, _THRESHOLD_TOKENS, _AFFINITY, _PENALTY_MS, _PREFILL_PER_S = range(
+    2, 12
+)
 _ANSWER, _OVERFLOW = range(12, 1 + len(VALUES))
 _GATE = 1 + len(VALUES)
 _STICKY = 2
@@ -79,7 +81,7 @@ def _sum_of_scores(fleet, call, replica, rule, ranges):  # type: ignore[no-untyp
     hit = found(fleet, call, replica)
     score = rule[_PREFIX] * hit / call.prompt
     score += rule[_QUEUE] * _rank(here.waiting, least_waiting, most_waiting)
-    score += rule[_KV] * (1.0 - memory_now(here, fleet.now[0].time))
+    score += rule[_KV] * (1.0 - usage(here, fleet.now[0].time))
     score += rule[_RUNNING] * _rank(here.calls, least_calls, most_calls)
     if rule[_TOKENS] > 0.0:
         tokens = here.in_flight + call.target - hit

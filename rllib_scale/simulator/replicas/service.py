@@ -85,12 +85,19 @@ def duration(here, steps):  # type: ignore[no-untyped-def]
 
 @rare
 def memory_now(here, time):  # type: ignore[no-untyped-def]
-    """Share of the memory that running calls take."""
+    """Share of the memory that running calls take, between boundaries by the time that has passed."""
     pinned = here.pinned
     if here.phase == RUNNING and here.decoding > 0 and here.planned > 1:
         whole = duration(here, here.planned)
         pinned += int(here.planned * here.decoding * min(1.0, (time - here.clock) / whole))
     return pinned / here.kv_tokens
+
+
+@rare
+def usage(here, time):  # type: ignore[no-untyped-def]
+    """Share of the memory that running calls take, after the last step that ended before a time."""
+    ended = _steps_before(here, time) - 1 if here.phase == RUNNING and here.decoding > 0 else 0
+    return (here.pinned + max(0, ended) * here.decoding) / here.kv_tokens
 
 
 @rare

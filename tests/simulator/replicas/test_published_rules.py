@@ -1,0 +1,133 @@
+"""Rules as their sources define them: each formula written out on the states of the independent model.
+
+A rule plays a random fleet in compiled code; the independent model sends the calls to the same replicas, and checks
+before each of them that the formula has no better replica. Memory is ample: within a jump over several steps compiled
+code evicts at its end, the independent model at each step.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from fleets import fleet
+from fleets import played as played_by
+from replica_cases import Case, random_case
+
+from reference.replica import Call, Replica, simulate
+from rllib_scale.config.schedulers import RuleSpec, parse_scheduler
+from rllib_scale.schedulers.replicas import REPLICA_RULES, FleetRule
+from rllib_scale.simulator.replicas.rules import run
+from rllib_scale.simulator.replicas.state import new_fleet
+from rllib_scale.workloads.random_numbers import new_generator
+from seeds import each_of
+
+Costs = Callable[[list[Replica], Call], list[float]]
+"""What a rule minimises, for each replica."""
+BEST = -1e-9
+
+
+def choices(case: Case, rule: str, seed: int) -> dict[tuple[int, int], int]:
+    """Session and call -> replica, as compiled code decides."""
+    spec = parse_scheduler(rule)
+    assert isinstance(spec, RuleSpec)
+    scheduler = REPLICA_RULES[spec.name](spec.parameters)
+    assert isinstance(scheduler, FleetRule)
+    empty = new_fleet(case.replicas, case.scripts.arrays, case.starts, case.live, case.closed_loop)
+    parts = list[np.ndarray]()
+    played = run(empty, case.until_s, scheduler.values, new_generator(seed, 0), parts)
+    ended = np.concatenate(parts)
+    is_open, row = np.ones(len(played.calls), bool), int(played.now[0]["free_calls"])
+    while row >= 0:
+        is_open[row], row = False, int(played.calls[row]["next"])
+    rows = played.calls[is_open]
+    keys = [*zip(ended["session"].tolist(), ended["call"].tolist(), strict=True)]
+    keys += zip(played.sessions["number"][rows["session"]].tolist(), rows["call"].tolist(), strict=True)
+    return dict(zip(keys, [*ended["replica"].tolist(), *rows["replica"].tolist()], strict=True))
+
+
+def check(seed: int, rule: str, costs: Costs) -> int:
+    """Check all choices of a rule on a random fleet; returns how often replicas were of unlike cost."""
+    case = random_case(seed)
+    case.replicas = [each.model_copy(update={"kv_tokens": 20 * each.kv_tokens}) for each in case.replicas]
+    chosen, seen = choices(case, rule, seed), list[tuple[float, int, list[float]]]()
+
+    def see(replicas: list[Replica], call: Call) -> None:
+        seen.append((call.asked, call.replica, costs(replicas, call)))
+
+    loop = case.closed_loop
+    simulate(case.replicas, case.scripts, case.starts, case.live, loop, case.until_s, lambda *of: int(chosen[of]), see)
+    times = np.array([-1.0, *(time for time, *_ in seen), np.inf])
+    is_alone = np.minimum(np.diff(times)[1:], np.diff(times)[:-1]) > 1e-9  # else rounding decides who is first
+    for (time, replica, each), alone in zip(seen, is_alone, strict=True):
+        assert not alone or each[replica] <= min(each) + 1e-9, (rule, seed, time, replica, each)
+    return sum(max(each) > min(each) + 1e-9 for _, _, each in seen)
+
+
+def min_max(values: list[int]) -> list[float]:
+    """1 for the least, 0 for the most, 1 for all while max = min."""
+    if max(values) == min(values):
+        return [1.0] * len(values)
+    return [(max(values) - value) / (max(values) - min(values)) for value in values]
+
+
+def llm_d(prefix: float, queue: float, memory: float, running: float) -> Costs:
+    """Queue, KV-cache-utilization, prefix-cache and running-requests-size scorers."""
+
+    def costs(replicas: list[Replica], call: Call) -> list[float]:
+        of_queue = min_max([len(replica.waiting) for replica in replicas])
+        of_running = min_max([len(replica.running) for replica in replicas])
+        return [
+            -prefix * replica.found(call) / call.prompt
+            - queue * of_queue[at]
+            - memory * (1 - replica.pinned() / replica.facts.kv_tokens)
+            - running * of_running[at]
+            for at, replica in enumerate(replicas)
+        ]
+
+    return costs
+
+
+@each_of(range(60), by_default=15)
+def test_weighted_scores_are_those_of_llm_d(seed: int) -> None:
+    check(seed, "weighted-scores", llm_d(3, 2, 2, 0))
+    weights = np.random.default_rng(seed).integers(0, 4, 4).tolist()
+    names = ("prefix_cache", "queue", "kv_cache_utilization", "running_requests")
+    written = ",".join(f"{name}={weight}" for name, weight in zip(names, weights, strict=True))
+    check(seed, f"weighted-scores:{written}", llm_d(*weights))
+
+
+@each_of(range(60), by_default=15)
+def test_the_filter_keeps_sticky_replicas_unless_others_answer_much_sooner(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    threshold, penalty_ms, per_s = rng.choice([0.3, 0.8]), rng.choice([0.0, 40.0, 18_000.0]), 1000.0
+
+    def costs(replicas: list[Replica], call: Call) -> list[float]:
+        calls = [[*replica.running, *replica.waiting] for replica in replicas]
+        tokens = [sum(each.new for each in here if each.first is None) for here in calls]
+        first_ms = [each / per_s * 1000 for each in tokens]
+        sticky = [at for at, replica in enumerate(replicas) if replica.found(call) / call.prompt >= threshold]
+        others = [at for at in range(len(replicas)) if at not in sticky]
+        best_sticky, best_other = (min((first_ms[at] for at in part), default=math.inf) for part in (sticky, others))
+        is_broken = penalty_ms > 0 and best_sticky - best_other > penalty_ms
+        kept = sticky if sticky and not is_broken else range(len(replicas))
+        load = [each + call.prompt - replica.found(call) for each, replica in zip(tokens, replicas, strict=True)]
+        return [-(1 - min(1, load[at] / 60)) if at in kept else math.inf for at in range(len(replicas))]
+
+    rule = f"affinity_threshold={threshold},max_ttft_penalty_ms={penalty_ms},peak_prefill_throughput={per_s}"
+    check(seed, f"prefix-cache-affinity:{rule},queue_threshold_tokens=60", costs)
+
+
+def test_the_cases_leave_a_choice() -> None:
+    assert sum(check(seed, "weighted-scores", llm_d(3, 2, 2, 0)) for seed in range(15)) > 200
+
+
+@pytest.mark.parametrize("rule", ["two-choices", "weighted-scores:prefix_cache=0", "least-outstanding"])
+def test_replicas_that_are_alike_are_used_alike(rule: str) -> None:
+    calls = played_by(rule, fleet(sessions=1, replicas=8, end_s=4000.0)).calls
+    counts = Counter(calls["replica"].tolist())
+    assert len(counts) == 8
+    assert max(counts.values()) < 1.7 * min(counts.values()), counts
