@@ -168,6 +168,26 @@ class PrefixCacheAffinityParameters(GateParameters):
     queue_threshold_tokens: Positive = Field(default=4_194_304.0, description="tokens in flight of a full replica")
 
 
+class CacheAwareParameters(GateParameters):
+    """Parameters of `cache-aware`, with the defaults of SGLang's gateway; vLLM's router has .3, 64 and 1.5."""
+
+    cache_threshold: Annotated[float, Field(ge=0, le=1)] = Field(
+        default=0.5, description="the best match is taken if it is more than this share of the prompt"
+    )
+    balance_abs_threshold: NonNegative = Field(
+        default=32.0, description="loads are unbalanced if most - least calls are more than this, and"
+    )
+    balance_rel_threshold: NonNegative = Field(default=1.1, description="most more than so many times least")
+
+
+class BoundedHashingParameters(GateParameters):
+    """Parameters of `bounded-consistent-hashing`."""
+
+    max_load_skew: Annotated[float, Field(ge=1)] = Field(
+        default=1.5, description="replicas with more than so many times the mean number of calls are passed over"
+    )
+
+
 class MarginalPriceParameters(GateParameters):
     """Parameters of `marginal-price`."""
 
@@ -250,6 +270,9 @@ FLEET_RULES = {
     "prefix-cache-affinity": HeuristicSpec(
         PrefixCacheAffinityParameters, reads="which calls on a replica have their first token"
     ),
+    "round-robin-replica": HeuristicSpec(GateParameters),
+    "cache-aware": HeuristicSpec(CacheAwareParameters),
+    "bounded-consistent-hashing": HeuristicSpec(BoundedHashingParameters),
     "marginal-price": HeuristicSpec(
         MarginalPriceParameters, reads="how many calls decode on a replica, their contexts, and what waits for prefill"
     ),

@@ -67,6 +67,9 @@ _DESCRIPTIONS = {
     "lmetric": "least new prefill tokens times batch (LMetric)",
     "weighted-scores": "greatest weighted sum of cache hit, waiting calls and free memory (llm-d)",
     "prefix-cache-affinity": "fewest tokens in flight, where the prefix is unless others answer much sooner (llm-d)",
+    "round-robin-replica": "one replica after the other",
+    "cache-aware": "the best match in the caches while loads are balanced, else the fewest calls (SGLang, vLLM)",
+    "bounded-consistent-hashing": "the session's place on a ring, or the next one below a bound of load (SGLang)",
     "marginal-price": "least seconds that the call costs all calls: prefill, longer steps, contexts that are lost",
 }
 REPLICA_RULES: dict[str, type[BasePolicy]] = {

@@ -42,7 +42,8 @@ def new_generator(seed: int, episode: int, stream: int | None = None) -> NDArray
 
 
 @compiled
-def _mix(x):  # type: ignore[no-untyped-def]
+def mix(x):  # type: ignore[no-untyped-def]
+    """Hash of a uint64: the finaliser of splitmix64."""
     x = (x ^ (x >> np.uint64(30))) * _MIX_1
     x = (x ^ (x >> np.uint64(27))) * _MIX_2
     return x ^ (x >> np.uint64(31))
@@ -51,10 +52,10 @@ def _mix(x):  # type: ignore[no-untyped-def]
 @compiled
 def seed_generator(rng, seed, episode):  # type: ignore[no-untyped-def]
     """Set the generator to the start of the stream of (seed, episode)."""
-    x = _mix(_mix(np.uint64(seed) + _GOLDEN) ^ (np.uint64(episode) * _MIX_1 + _GOLDEN))
+    x = mix(mix(np.uint64(seed) + _GOLDEN) ^ (np.uint64(episode) * _MIX_1 + _GOLDEN))
     for k in range(4):
         x += _GOLDEN
-        rng[k] = _mix(x)
+        rng[k] = mix(x)
 
 
 @compiled
@@ -64,11 +65,11 @@ def seed_stream(rng, seed, episode, stream):  # type: ignore[no-untyped-def]
     Stream 1 decides the errors of estimates, stream 2 + i the changes of server i, stream 2^40 the contents of
     workflows from traces and fitted tables (the first stream decides their arrivals), stream 2^41 the stragglers.
     """
-    x = _mix(_mix(np.uint64(seed) + _GOLDEN) ^ (np.uint64(episode) * _MIX_1 + _GOLDEN))
-    x = _mix(x ^ (np.uint64(stream) * _MIX_2 + _GOLDEN))
+    x = mix(mix(np.uint64(seed) + _GOLDEN) ^ (np.uint64(episode) * _MIX_1 + _GOLDEN))
+    x = mix(x ^ (np.uint64(stream) * _MIX_2 + _GOLDEN))
     for k in range(4):
         x += _GOLDEN
-        rng[k] = _mix(x)
+        rng[k] = mix(x)
 
 
 @compiled

@@ -139,6 +139,7 @@ def _offer(fleet, session, request, rule, rng):  # type: ignore[no-untyped-def]
     call, agent, kept = fleet.calls[0], fleet.agents[0, 0], fleet.kept[0]
     call.prompt = call.target = call.reusable = request.prompt
     call.prefix, call.asked_s = NONE, request.asked_s
+    fleet.sessions[0].number = request.session
     agent.home, agent.active = session.at, session.at if _is_active(session, fleet.now[0].time) else NONE
     agent.kept = 0 if session.at != NONE and session.kept else NONE
     kept.replica, kept.tokens, kept.next = session.at, session.tokens, NONE

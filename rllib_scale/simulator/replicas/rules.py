@@ -19,9 +19,9 @@ from rllib_scale.simulator.replicas.handles import fleet_handles, fleet_of
 from rllib_scale.simulator.replicas.loop import FULL, answer, next_offer
 from rllib_scale.simulator.replicas.service import usage
 from rllib_scale.simulator.replicas.state import NONE, Fleet, grown
-from rllib_scale.workloads.random_numbers import integer
+from rllib_scale.workloads.random_numbers import integer, mix
 
-RANDOM, LEAST, TWO, STICKY, AFFINITY, LMETRIC, SCORES, MARGINAL = range(8)
+RANDOM, LEAST, TWO, STICKY, AFFINITY, LMETRIC, SCORES, MARGINAL, ROBIN, CACHE_AWARE, HASHING = range(11)
 KINDS = MappingProxyType(
     {
         "random-replica": RANDOM,
@@ -33,6 +33,9 @@ KINDS = MappingProxyType(
         "weighted-scores": SCORES,
         "prefix-cache-affinity": SCORES,
         "marginal-price": MARGINAL,
+        "round-robin-replica": ROBIN,
+        "cache-aware": CACHE_AWARE,
+        "bounded-consistent-hashing": HASHING,
     }
 )
 """The rules of `rllib_scale.config.schedulers.FLEET_RULES`."""
@@ -42,15 +45,18 @@ VALUES = (
     *("prefix_cache", "queue", "kv_cache_utilization", "running_requests", "token_load", "queue_threshold_tokens"),
     *("affinity_threshold", "max_ttft_penalty_ms", "peak_prefill_throughput"),
     *("answer", "overflow"),
+    *("cache_threshold", "balance_abs_threshold", "balance_rel_threshold", "max_load_skew"),
 )
 """Parameters as compiled code takes them, behind the kind; 0 where a rule has none."""
 _BOUND, _PREFIX, _QUEUE, _KV, _RUNNING, _TOKENS, _THRESHOLD_TOKENS, _AFFINITY, _PENALTY_MS, _PREFILL_PER_S = range(
     2, 12
 )
-_ANSWER, _OVERFLOW = range(12, 1 + len(VALUES))
+_ANSWER, _OVERFLOW, _CACHE, _BALANCE_ABS, _BALANCE_REL, _SKEW = range(12, 1 + len(VALUES))
 _GATE = 1 + len(VALUES)
 _STICKY = 2
 """An open replica that has the prefix, while the filter looks."""
+_VIRTUAL_NODES = 160
+"""Of each replica on the ring of consistent hashing [vllm-project/router, src/policies/consistent_hash.rs]."""
 
 
 @rare
@@ -71,7 +77,21 @@ def _score(fleet, index, replica, rule, ranges):  # type: ignore[no-untyped-def]
         return -_sum_of_scores(fleet, call, replica, rule, ranges)
     if kind == MARGINAL:
         return _marginal_s(fleet, call, here, replica, rule)
+    if kind == ROBIN:
+        return float((replica - fleet.now[0].turn) % len(fleet.replicas))
+    if kind == HASHING:
+        return _clockwise(fleet.sessions[call.session].number, replica)
     return float(load)
+
+
+@rare
+def _clockwise(key, replica):  # type: ignore[no-untyped-def]
+    """How far behind a key the next virtual node of a replica is on the ring of 2^64."""
+    at, least = mix(np.uint64(key) + np.uint64(2**63)), np.inf
+    for node in range(_VIRTUAL_NODES):
+        behind = mix(np.uint64(replica * _VIRTUAL_NODES + node)) - at
+        least = min(least, float(behind))
+    return least
 
 
 @rare
@@ -133,6 +153,32 @@ def _keep_sticky(fleet, call, rule):  # type: ignore[no-untyped-def]
 
 
 @rare
+def _keep_match(fleet, call, rule):  # type: ignore[no-untyped-def]
+    """Of `cache-aware`: while loads are balanced, close all but the best match, if it is good enough."""
+    least, most, best, at = 2**62, 0, 0, NONE
+    for replica in range(len(fleet.replicas)):
+        here = fleet.replicas[replica]
+        if not here.open:
+            continue
+        load, hit = here.calls + here.waiting, found(fleet, call, replica)
+        least, most = min(least, load), max(most, load)
+        if hit > best:
+            best, at = hit, replica
+    if most - least > rule[_BALANCE_ABS] and most > rule[_BALANCE_REL] * least:
+        return
+    if best / call.prompt > rule[_CACHE]:
+        for replica in range(len(fleet.replicas)):
+            fleet.replicas[replica].open = replica == at
+
+
+@rare
+def _keep_light(fleet, most):  # type: ignore[no-untyped-def]
+    """Close replicas with more calls than that."""
+    for here in fleet.replicas:
+        here.open = here.open and here.calls + here.waiting <= most
+
+
+@rare
 def _marginal_s(fleet, call, here, replica, rule):  # type: ignore[no-untyped-def]
     """Seconds that a call costs all calls of a replica, its own included, as `adaptive-price` counts them.
 
@@ -180,12 +226,16 @@ def choose(fleet, index, rule, rng):  # type: ignore[no-untyped-def]
         if rule[_AFFINITY] > 0.0:
             count = _keep_sticky(fleet, call, rule)
         ranges = _ranges(fleet)
-    first, second = integer(rng, 0, count - 1), NONE
+    if kind == CACHE_AWARE:
+        _keep_match(fleet, call, rule)
+    if kind == HASHING:
+        _keep_light(fleet, rule[_SKEW] * total / count)
+    first, second = 0 if kind in (ROBIN, CACHE_AWARE, HASHING) else integer(rng, 0, count - 1), NONE
     if kind == TWO and count > 1:
         second = integer(rng, 0, count - 2)
         second += second >= first
     # Ties go to the first replica from a random one on: with the lowest index, replicas that are alike would not be
-    # used alike. Published rules that break ties at random do so evenly.
+    # used alike. Published rules take the first one, or any at random.
     best, best_score, ties, seen = NONE, np.inf, 0, 0
     for turn in range(2):
         seen = 0
@@ -205,6 +255,8 @@ def choose(fleet, index, rule, rng):  # type: ignore[no-untyped-def]
                 ties += 1
                 if integer(rng, 0, ties - 1) == 0:
                     best = replica
+    if kind == ROBIN:
+        fleet.now[0].turn = best + 1
     return best
 
 

@@ -122,6 +122,7 @@ FLEET = np.dtype(
         ("decisions", _I),
         ("passed", _I),  # of them, those that held a call
         ("no_fit", _I),  # of them, those that named a replica too small for the call
+        ("turn", _I),  # replica with which round robin goes on
         ("open_calls", _I),
         ("closed_loop", _I),
         ("live", _I),

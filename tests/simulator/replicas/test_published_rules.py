@@ -121,6 +121,64 @@ def test_the_filter_keeps_sticky_replicas_unless_others_answer_much_sooner(seed:
     check(seed, f"prefix-cache-affinity:{rule},queue_threshold_tokens=60", costs)
 
 
+@each_of(range(60), by_default=15)
+def test_cache_aware_takes_the_best_match_while_loads_are_balanced(seed: int) -> None:
+    """As in SGLang's gateway and vLLM's router: src/policies/cache_aware.rs; ties go to the first worker."""
+    rng = np.random.default_rng(seed)
+    threshold, absolute, relative = float(rng.choice([0.2, 0.5])), int(rng.choice([1, 3])), 1.1
+
+    def costs(replicas: list[Replica], call: Call) -> list[float]:
+        loads = [len(replica.running) + len(replica.waiting) for replica in replicas]
+        matches = [replica.found(call) / call.prompt for replica in replicas]
+        is_unbalanced = max(loads) - min(loads) > absolute and max(loads) > relative * min(loads)
+        by_match = not is_unbalanced and max(matches) > threshold
+        chosen = matches.index(max(matches)) if by_match else loads.index(min(loads))
+        return [float(at != chosen) for at in range(len(replicas))]
+
+    rule = f"cache_threshold={threshold},balance_abs_threshold={absolute},balance_rel_threshold={relative}"
+    check(seed, f"cache-aware:{rule}", costs)
+
+
+def ring(sessions: int, replicas: int) -> list[list[int]]:
+    """Of each session the replicas in their order on the ring, by splitmix64 in Python's own integers."""
+
+    def mixed(x: int) -> int:
+        x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9 % 2**64
+        x = (x ^ (x >> 27)) * 0x94D049BB133111EB % 2**64
+        return x ^ (x >> 31)
+
+    nodes = [(mixed(number), number // 160) for number in range(160 * replicas)]
+    keys = [mixed(2**63 + number) for number in range(sessions)]
+    walks = [[at for _, at in sorted(((node - key) % 2**64, at) for node, at in nodes)] for key in keys]
+    return [list(dict.fromkeys(walk)) for walk in walks]
+
+
+@each_of(range(60), by_default=15)
+def test_bounded_hashing_walks_the_ring_to_the_first_replica_below_the_bound(seed: int) -> None:
+    """As SGLang's gateway: src/policies/bounded_consistent_hashing.rs."""
+    orders = ring(60, len(random_case(seed).replicas))
+
+    def costs(replicas: list[Replica], call: Call) -> list[float]:
+        loads = [len(replica.running) + len(replica.waiting) for replica in replicas]
+        most = 1.2 * sum(loads) / len(loads)
+        chosen = next(at for at in orders[call.session] if loads[at] <= most)
+        return [float(at != chosen) for at in range(len(replicas))]
+
+    check(seed, "bounded-consistent-hashing:max_load_skew=1.2", costs)
+
+
+@each_of(range(20), by_default=5)
+def test_round_robin_takes_one_after_the_other(seed: int) -> None:
+    turn = 0
+
+    def costs(replicas: list[Replica], call: Call) -> list[float]:
+        nonlocal turn
+        chosen, turn = turn % len(replicas), turn + 1
+        return [float(at != chosen) for at in range(len(replicas))]
+
+    check(seed, "round-robin-replica", costs)
+
+
 def test_the_cases_leave_a_choice() -> None:
     assert sum(check(seed, "weighted-scores", llm_d(3, 2, 2, 0)) for seed in range(15)) > 200
 

@@ -34,6 +34,8 @@ def test_rules_move_sessions_as_they_say() -> None:
     for name in ("lmetric", "weighted-scores", "prefix-cache-affinity", "marginal-price"):
         assert moved[name] < 0.1
     assert moves(played("bounded-affinity:bound=100", fleet()).calls) == 0
+    assert moves(played("bounded-consistent-hashing:max_load_skew=100", fleet()).calls) == 0
+    assert moved["round-robin-replica"] > 0.4
     assert moves(played("weighted-scores:prefix_cache=0,kv_cache_utilization=0", fleet()).calls) > 0.4, (
         "without the cache by load alone"
     )
