@@ -213,7 +213,10 @@ class ServiceConfig(Model):
         default=0.5, description="estimated: standard deviation of ln(estimated / real length), drawn once per call"
     )
     active_for_s: NonNegative = Field(
-        default=80.0, description="a session counts to the working set for so long after its last answer"
+        default=80.0, description="an agent is active, and its context counts, for so long after its last answer"
+    )
+    ends: Literal["hidden", "told"] = Field(
+        default="hidden", description="told: the agents of a session are no longer active when it has ended"
     )
     slo_ttft_s: Positive = Field(default=5.0, description="objective of the time to the first token")
     slo_tpot_s: Positive = Field(default=0.1, description="objective of the time per output token after the first")

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field
 
 from rllib_scale import plugins, zoo
-from rllib_scale.config.base import Finite, Model, NonNegative, Positive
+from rllib_scale.config.base import Count, Finite, Model, NonNegative, Positive
 from rllib_scale.config.pinned import DIGEST_SEPARATOR, check_unchanged
 from rllib_scale.config.problem import EnvConfig, InformationConfig, NamedOrder
 from rllib_scale.config.yaml_files import build_model
@@ -123,9 +123,18 @@ class GateParameters(NoParameters):
 
     gate: NonNegative = Field(
         default=0.0,
-        description="calls are held while active sessions would take more than this share of a replica's memory; 0: "
+        description="calls are held while active agents would take more than this share of a replica's memory; 0: "
         "none is held",
     )
+    order: NonNegative = Field(
+        default=0.0,
+        description="first of the held calls: most minutes waited less so many times the prefill that it needs "
+        "[100,000 tokens]; 0: first come, first served; recommended: 3",
+    )
+    head_after_s: Positive | None = Field(
+        default=None, description="a call that was held longer goes to the head of the line; unset: none does"
+    )
+    offers: Count = Field(default=4, description="so many held calls are offered again at an event")
 
 
 class BoundedAffinityParameters(GateParameters):

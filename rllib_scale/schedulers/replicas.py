@@ -5,14 +5,23 @@ Among the replicas that the gate leaves open, the rule chooses; where there is n
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Literal
 
 import numpy as np
 
-from rllib_scale.config.schedulers import FLEET_RULES
+from rllib_scale.config.schedulers import FLEET_RULES, GateParameters
 from rllib_scale.schedulers.base import BasePolicy
 from rllib_scale.simulator.replicas.gate import GATE_TERMS, PLACE_TERMS
-from rllib_scale.simulator.replicas.rules import KINDS, LMETRIC, VALUES
+from rllib_scale.simulator.replicas.rules import KINDS, VALUES
+
+
+def _values(name: str, parameters: Iterable[tuple[str, float | None]]) -> np.ndarray:
+    values = np.zeros(1 + len(VALUES))
+    values[0] = KINDS[name]
+    for key, value in parameters:
+        values[1 + VALUES.index(key)] = 0.0 if value is None else value
+    return values
 
 
 class FleetRule(BasePolicy):
@@ -23,11 +32,7 @@ class FleetRule(BasePolicy):
     @property
     def values(self) -> np.ndarray:
         """Its kind, and VALUES; 0 for those that its kind does not read."""
-        values = np.zeros(1 + len(VALUES))
-        values[0] = KINDS[type(self).name]
-        for name, value in self.parameters:
-            values[1 + VALUES.index(name)] = value
-        return values
+        return _values(type(self).name, self.parameters)
 
     def advance(self, batch: Any) -> None:
         """Decide in every fleet until its episode ends."""
@@ -53,8 +58,8 @@ class AdaptiveGate(BasePolicy):
 
     def advance(self, batch: Any) -> None:
         """Decide in every fleet until its episode ends."""
-        rule = np.zeros((*self.weights.shape[:-1], 1 + len(VALUES)))
-        rule[..., 0], rule[..., 1 + VALUES.index("gate")] = LMETRIC, 1.0
+        rule = _values("lmetric", GateParameters(gate=1.0))
+        rule = np.broadcast_to(rule, (*self.weights.shape[:-1], len(rule)))
         batch.play(np.concatenate([rule, self.weights], axis=-1))
 
 

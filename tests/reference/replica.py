@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from reference.gate import Gate, GateSettings
+
 
 @dataclass(eq=False)
 class Call:
@@ -37,6 +39,8 @@ class Call:
     preemptions: int = 0
     replica: int = 0
     new: int = 0  # tokens that no cache had when it was sent
+    placed: float = 0.0
+    need: int = 0  # prefill tokens when it was offered last, where it needs the fewest
 
     def own_tokens(self) -> int:
         return (self.computed if self.decodes else self.target) - self.prefix_tokens
@@ -68,8 +72,11 @@ class Replica:
     evicted: int = 0
     ended_sessions: set[int] = field(default_factory=set)
 
+    def is_idle(self) -> bool:
+        return not self.running and not self.waiting
+
     def next_event(self) -> float:
-        if not self.running and not self.waiting:
+        if self.is_idle():
             return float("inf")
         return self.clock if self.step_ends is None else self.step_ends
 
@@ -247,14 +254,26 @@ def simulate(
     live: int,
     closed_loop: bool,
     until: float,
-    rule: Callable[[int, int], int],
+    prefers: Callable[[int, int], list[int]],
+    settings: GateSettings,
     see: Callable[[list[Replica], Call], None] = lambda replicas, call: None,
-) -> list[Call]:
-    """Completed calls in the order of their ends; `rule(session's number, call)` gives the replica.
+) -> tuple[list[Call], Gate]:
+    """Completed calls in the order of their ends, and the gate as it is then.
 
-    `see` is shown all replicas before each call is sent.
+    Args:
+        facts: of the replicas.
+        scripts: of the sessions.
+        starts: of the sessions.
+        live: so many sessions of a closed loop.
+        closed_loop: whether a session that ends is followed by the next one.
+        until: end.
+        prefers: of a session's number and a call, replicas, the best one first.
+        settings: of the gate and of the order of release.
+        see: is shown all replicas before each call is sent.
     """
     replicas = [Replica(each, scripts.tree) for each in facts]
+    gate = Gate(replicas, settings, prefers, see)
+    expiries: list[tuple[int, int]] = []  # agents
     events: list[tuple[float, int, int]] = []
     sessions: dict[int, Session] = {}
     done: list[Call] = []
@@ -275,10 +294,13 @@ def simulate(
         times = [replica.next_event() for replica in replicas]
         event_s = events[0][0] if events else np.inf
         if min(event_s, *times) > until:
-            return done
+            return done, gate
         if event_s <= min(times):
             time, session, number = heapq.heappop(events)
-            if session < 0:
+            if session == -2:
+                gate.expire(expiries[number], time)
+                continue
+            if session == -1:
                 start = starts[number]
                 script, skipped = int(start["script"]), int(start["skipped"])
                 own = tasks(script)
@@ -294,23 +316,23 @@ def simulate(
             task = tasks(sessions[session].script)[number]
             facts_of = ("agent", "prefix", "prefix_tokens", "prompt", "output", "reusable")
             call = Call(session, number, *(int(task[key]) for key in facts_of), time)
-            call.target, call.replica = call.prompt, rule(session, number)
-            see(replicas, call)
-            replica = replicas[call.replica]
-            call.new = call.target - replica.found(call)
-            if not replica.running and not replica.waiting:
-                replica.clock = time
-            replica.waiting.append(call)
+            call.target = call.prompt
+            gate.ask(call, time)
             continue
         replica = replicas[int(np.argmin(times))]
         if replica.step_ends is None:
             replica.begin_step()
             continue
-        for call in replica.end_step():
+        ended = replica.end_step()
+        for call in ended:
             call.end = replica.clock + replica.facts.request_s
             assert call.first is not None
             call.first += replica.facts.request_s
             done.append(call)
+            idle_until = call.end + settings.active_for_s
+            if gate.end(call, idle_until):
+                heapq.heappush(events, (idle_until, -2, len(expiries)))
+                expiries.append((call.session, call.agent))
             session_of = sessions[call.session]
             session_of.left -= 1
             for later in following(session_of.script, call.number):
@@ -321,6 +343,11 @@ def simulate(
                     if task["release_s"] >= 0 and not closed_loop:
                         due = max(call.end, session_of.start + float(task["release_s"]))
                     heapq.heappush(events, (due, call.session, int(later)))
-            if session_of.left == 0 and closed_loop and coming:
-                following_session = coming.pop(0)
-                heapq.heappush(events, (max(call.end, float(starts[following_session]["at_s"])), -1, following_session))
+            if session_of.left == 0:
+                gate.end_session(call.session)
+                if closed_loop and coming:
+                    following_session = coming.pop(0)
+                    begin = max(call.end, float(starts[following_session]["at_s"]))
+                    heapq.heappush(events, (begin, -1, following_session))
+        if ended:
+            gate.offer_held(replica.clock)

@@ -208,7 +208,8 @@ class ReplicaEngine:
         end_s, replicas = config.episode.horizon_s, len(self._kinds)
         coming = starts(self.scripts, service, replicas, end_s, seed, episode)
         closed, live = service.arrivals_per_s is None, service.live(replicas)
-        fleet = new_fleet(self._kinds, self.scripts.arrays, coming, live, closed, service.active_for_s)
+        told = service.ends == "told"
+        fleet = new_fleet(self._kinds, self.scripts.arrays, coming, live, closed, service.active_for_s, told)
         self._records[b], self._playing[b], self._offered[b] = [], (seed, episode), DONE
         self._until_s[b] = service.warm_up_s or end_s
         self.done[b] = self.truncated[b] = False

@@ -8,10 +8,10 @@ from rllib_scale.compiled import rare
 from rllib_scale.observation.answers import CLOSED, OPEN
 from rllib_scale.observation.replicas import REPLICAS
 from rllib_scale.simulator.replicas.caches import found
-from rllib_scale.simulator.replicas.gate import fits, room_for
+from rllib_scale.simulator.replicas.gate import fits, has_nothing_to_do, room_for
 from rllib_scale.simulator.replicas.rules import expected_tokens
 from rllib_scale.simulator.replicas.service import memory_now
-from rllib_scale.simulator.replicas.state import IDLE, NONE
+from rllib_scale.simulator.replicas.state import NONE
 
 _HEAD, _WIDTH = REPLICAS.head(), REPLICAS.server_dim
 _CLOSED, _SCORE, _HOLD = (REPLICAS.server_column(name) for name in ("closed", "score", "hold"))
@@ -30,7 +30,7 @@ def write_features(fleet, index, row, fit):  # type: ignore[no-untyped-def]
     row[1] = now.active_tokens / now.memory
     row[2] = call.prompt * replicas / now.memory
     row[3] = math.log1p(now.time - call.asked_s)
-    row[4] = 1.0 if call.previous != NONE or now.first_held == index else 0.0
+    row[4] = 1.0 if call.place != NONE else 0.0
     row[5] = math.log1p(expected_tokens(fleet, call))
     is_idle, least, least_open = False, math.inf, math.inf
     for replica in range(replicas):
@@ -61,7 +61,7 @@ def write_features(fleet, index, row, fit):  # type: ignore[no-untyped-def]
         least = min(least, score)
         if row[at + _CLOSED] == 0.0:
             least_open = min(least_open, score)
-        is_idle |= fit[replica] == OPEN and here.phase == IDLE
+        is_idle |= fit[replica] == OPEN and has_nothing_to_do(here)
     if least_open < math.inf:
         least = least_open
     for replica in range(replicas):

@@ -1,7 +1,10 @@
 """What counts at a replica, and a gate that holds calls back.
 
-With a gate, a call is sent only where the contexts of the active sessions, its own included, stay within a share of the
-memory for contexts, or where its session is active already (as ThunderAgent).
+An agent is away, running at a replica (a call sent and unanswered) or idle there (since its last answer, for
+`active_for_s`). Running and idle agents count where they are, in unique tokens: a shared prefix once. After every send
+and every end there, while the sum exceeds `gate` of the memory, the agent that has been idle longest becomes away;
+running ones are never paused. A call whose agent is still active at a replica passes there; at any other it needs room.
+The end of a session is no event, unless `ends_told`.
 
 The gate of `adaptive-gate` follows the state: a weighted sum of GATE_TERMS is added to the room that it sees, and the
 score of `lmetric` is multiplied by exp of one of PLACE_TERMS.
@@ -18,32 +21,12 @@ from rllib_scale.simulator.replicas.state import NONE
 
 PLACE_TERMS = ("new", "new_held", "calls", "backlog", "pinned", "step", "active")
 """Of a call at a replica: ln(1 + seconds of its prefill), the same times `held`, ln(1 + calls there), ln(1 + seconds of
-prefill that wait there), share of the memory that running calls take, a decode step [0.1 s], 1 where its session is
+prefill that wait there), share of the memory that running calls take, a decode step [0.1 s], 1 where its agent is
 active."""
 GATE_TERMS = (*PLACE_TERMS, "one", "held", "waited", "working_set", "prompt")
-"""And 1, ln(1 + held calls per replica), ln(1 + seconds since the call was asked), tokens of active sessions over the
+"""And 1, ln(1 + held calls per replica), ln(1 + seconds since the call was asked), tokens of active agents over the
 memory of all replicas less 1, 10 times the prompt over the memory of the replica."""
 _TERMS, _PLACE = len(PLACE_TERMS), len(GATE_TERMS)
-
-
-@rare
-def deactivate(fleet, session, agent):  # type: ignore[no-untyped-def]
-    """An agent counts to no working set until its next call."""
-    of = fleet.agents[session, agent]
-    if of.active != NONE:
-        fleet.replicas[of.active].active -= of.tokens
-        fleet.now[0].active_tokens -= of.tokens
-    of.active, of.tokens, of.until_s = NONE, 0, math.inf
-
-
-@rare
-def activate(fleet, call, replica, tokens, until_s):  # type: ignore[no-untyped-def]
-    """Count an agent at a replica, with so many tokens, and nowhere else."""
-    deactivate(fleet, call.session, call.agent)
-    of = fleet.agents[call.session, call.agent]
-    of.active, of.tokens, of.until_s = replica, tokens, until_s
-    fleet.replicas[replica].active += tokens
-    fleet.now[0].active_tokens += tokens
 
 
 @rare
@@ -53,24 +36,168 @@ def fits(fleet, index, replica):  # type: ignore[no-untyped-def]
 
 
 @rare
-def room_for(fleet, call, here, replica, gate):  # type: ignore[no-untyped-def]
-    """Share of a replica's memory that a gate leaves beside a call; 1 where its session is active. Below 0: closed."""
-    if fleet.agents[call.session, call.agent].active == replica:
-        return 1.0
-    return (gate * here.kv_tokens - (here.active + call.prompt)) / here.kv_tokens
+def has_nothing_to_do(here):  # type: ignore[no-untyped-def]
+    """Whether no call runs or waits at a replica."""
+    return here.calls + here.waiting == 0
 
 
 @rare
-def open_to(fleet, index, replica, gate, weights):  # type: ignore[no-untyped-def]
+def active_at(fleet, call):  # type: ignore[no-untyped-def]
+    """The replica at which a call's agent counts, or NONE: it is away."""
+    row = fleet.agents[call.session, call.agent].active
+    return fleet.active[row].replica if row != NONE else NONE
+
+
+@rare
+def _count(fleet, row):  # type: ignore[no-untyped-def]
+    of = fleet.active[row]
+    tokens, prefix, end = of.tokens - of.prefix_tokens, of.prefix, of.prefix_tokens
+    while prefix != NONE:
+        shared = fleet.prefixes[of.replica, prefix]
+        shared.active += 1
+        if shared.active > 1:
+            break
+        tokens += end - fleet.tree[prefix].before
+        prefix, end = fleet.tree[prefix].above, fleet.tree[prefix].before
+    fleet.replicas[of.replica].active += tokens
+    fleet.now[0].active_tokens += tokens
+
+
+@rare
+def _discount(fleet, row):  # type: ignore[no-untyped-def]
+    of = fleet.active[row]
+    tokens, prefix, end = of.tokens - of.prefix_tokens, of.prefix, of.prefix_tokens
+    while prefix != NONE:
+        shared = fleet.prefixes[of.replica, prefix]
+        shared.active -= 1
+        if shared.active > 0:
+            break
+        tokens += end - fleet.tree[prefix].before
+        prefix, end = fleet.tree[prefix].above, fleet.tree[prefix].before
+    fleet.replicas[of.replica].active -= tokens
+    fleet.now[0].active_tokens -= tokens
+
+
+@rare
+def added_by(fleet, call, replica):  # type: ignore[no-untyped-def]
+    """Unique tokens of a call's prompt beside those of the agents that count at a replica."""
+    prefix, end = call.prefix, call.prefix_tokens
+    while prefix != NONE and fleet.prefixes[replica, prefix].active == 0:
+        end, prefix = fleet.tree[prefix].before, fleet.tree[prefix].above
+    return call.prompt - end
+
+
+@rare
+def _unlink(fleet, row):  # type: ignore[no-untyped-def]
+    """Take an idle agent out of the order of its replica."""
+    of = fleet.active[row]
+    here = fleet.replicas[of.replica]
+    if of.older != NONE:
+        fleet.active[of.older].newer = of.newer
+    else:
+        here.first_idle = of.newer
+    if of.newer != NONE:
+        fleet.active[of.newer].older = of.older
+    else:
+        here.last_idle = of.older
+
+
+@rare
+def become_away(fleet, row):  # type: ignore[no-untyped-def]
+    """An idle agent counts no longer."""
+    now, of = fleet.now[0], fleet.active[row]
+    _discount(fleet, row)
+    _unlink(fleet, row)
+    if of.session != NONE:
+        fleet.agents[of.session, of.agent].active = NONE
+    of.until_s = math.inf
+    of.next, now.free_active = now.free_active, row
+    now.active_left += 1
+
+
+@rare
+def _pause(fleet, replica):  # type: ignore[no-untyped-def]
+    """While more counts at a replica than the gate allows, the agent that has been idle longest becomes away."""
+    here, gate = fleet.replicas[replica], fleet.now[0].gate
+    while gate > 0.0 and here.active > gate * here.kv_tokens and here.first_idle != NONE:
+        become_away(fleet, here.first_idle)
+
+
+@rare
+def send_agent(fleet, call, replica):  # type: ignore[no-untyped-def]
+    """A call is sent: its agent runs at the replica, and counts there alone."""
+    now, agent = fleet.now[0], fleet.agents[call.session, call.agent]
+    row = agent.active
+    if row == NONE:
+        row = now.free_active
+        of = fleet.active[row]
+        now.free_active = of.next
+        now.active_left -= 1
+        of.session, of.agent, of.calls, agent.active = call.session, call.agent, 0, row
+    else:
+        of = fleet.active[row]
+        _discount(fleet, row)
+        if of.calls == 0:
+            _unlink(fleet, row)
+    of.replica, of.tokens, of.prefix, of.prefix_tokens = replica, call.prompt, call.prefix, call.prefix_tokens
+    of.calls, of.until_s = of.calls + 1, math.inf
+    _count(fleet, row)
+    _pause(fleet, replica)
+
+
+@rare
+def answer_agent(fleet, call, until_s):  # type: ignore[no-untyped-def]
+    """A call is answered; returns the row of its agent."""
+    row = fleet.agents[call.session, call.agent].active
+    of, here = fleet.active[row], fleet.replicas[call.replica]
+    _discount(fleet, row)
+    of.replica, of.tokens = call.replica, call.prompt + call.output
+    of.prefix, of.prefix_tokens, of.calls = call.prefix, call.prefix_tokens, of.calls - 1
+    _count(fleet, row)
+    if of.calls == 0:
+        of.until_s, of.older, of.newer = until_s, here.last_idle, NONE
+        if here.last_idle != NONE:
+            fleet.active[here.last_idle].newer = row
+        else:
+            here.first_idle = row
+        here.last_idle = row
+        if fleet.now[0].active_for_s <= 0.0:
+            become_away(fleet, row)
+    _pause(fleet, call.replica)
+    return row
+
+
+@rare
+def end_session(fleet, session):  # type: ignore[no-untyped-def]
+    """A session has ended: nobody sees it, unless ends are told; then its agents count no longer."""
+    for agent in range(fleet.agents.shape[1]):
+        row = fleet.agents[session, agent].active
+        if row != NONE and fleet.now[0].ends_told:
+            become_away(fleet, row)
+        elif row != NONE:
+            fleet.active[row].session = fleet.agents[session, agent].active = NONE
+
+
+@rare
+def room_for(fleet, call, here, replica, gate):  # type: ignore[no-untyped-def]
+    """Share of a replica's memory that a gate leaves beside a call; 1 where its agent is active. Below 0: closed."""
+    if active_at(fleet, call) == replica:
+        return 1.0
+    return (gate * here.kv_tokens - (here.active + added_by(fleet, call, replica))) / here.kv_tokens
+
+
+@rare
+def open_to(fleet, index, replica, weights):  # type: ignore[no-untyped-def]
     """Whether a call fits a replica, and the gate lets it through; `weights` of the terms, or none."""
     if not fits(fleet, index, replica):
         return False
     call, here = fleet.calls[index], fleet.replicas[replica]
-    if gate <= 0.0:
+    now = fleet.now[0]
+    if now.gate <= 0.0:
         return True
-    room = room_for(fleet, call, here, replica, gate)
+    room = room_for(fleet, call, here, replica, now.gate)
     if len(weights) > 0:
-        now, more = fleet.now[0], weights[_TERMS:]
+        more = weights[_TERMS:]
         terms = _terms(fleet, index, replica)
         here.place = _weighted(terms, weights[_PLACE:])
         room += _weighted(terms, weights)
@@ -96,7 +223,7 @@ def _terms(fleet, index, replica):  # type: ignore[no-untyped-def]
         math.log1p(here.prefill_s * here.backlog),
         memory_now(here, now.time),
         step_s,
-        1.0 if fleet.agents[call.session, call.agent].active == replica else 0.0,
+        1.0 if active_at(fleet, call) == replica else 0.0,
     )
 
 

@@ -21,6 +21,8 @@ FLEET_ARRAYS: dict[str, tuple[np.dtype[Any], int]] = {
     "sessions": (layout.SESSION, 1),
     "needs": (_I, 2),
     "agents": (layout.AGENT, 2),
+    "active": (layout.ACTIVE, 1),
+    "line": (_I, 1),
     "tree": (layout.TREE, 1),
     "tasks": (layout.TASK, 1),
     "first_task": (_I, 1),

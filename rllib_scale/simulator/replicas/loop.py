@@ -3,9 +3,9 @@
 A live session repeats a script, a recorded session: a call is asked when all calls that it needs are answered and its
 tool has run (`gap_s`). In an open loop a turn begins at its time (`release_s`) if the turns before it are answered.
 
-A call that is asked is offered: the answer is a replica, or NONE, which holds it. Held calls are offered again, the
-first ones first, when a call ends or a session becomes inactive. Where a replica is idle, a call that fits it cannot be
-held.
+A call that is asked is offered: the answer is a replica, or NONE, which holds it. When a call ends, or an agent has
+been idle for `active_for_s`, held calls are offered again, the first `most_offers` in line. None is held beside a
+replica that has nothing to do and that it fits: it goes there.
 """
 
 from __future__ import annotations
@@ -14,14 +14,20 @@ import math
 
 from rllib_scale.compiled import rare
 from rllib_scale.simulator.replicas.caches import forget_owner
-from rllib_scale.simulator.replicas.gate import activate, deactivate, fits
+from rllib_scale.simulator.replicas.gate import (
+    answer_agent,
+    become_away,
+    end_session,
+    fits,
+    has_nothing_to_do,
+    send_agent,
+)
+from rllib_scale.simulator.replicas.line import first_in_line, join, leave, set_key, step_back
 from rllib_scale.simulator.replicas.service import carry_out, ending, enqueue, plan
-from rllib_scale.simulator.replicas.state import IDLE, NONE, READY
+from rllib_scale.simulator.replicas.state import NONE, READY
 
 DONE, FULL = -1, -2
-OFFERS = 4
-"""Held calls that are offered again at an event."""
-_START = -1
+_START, _AWAY = -1, -2
 
 
 @rare
@@ -42,7 +48,7 @@ def _swap(fleet, a, b):  # type: ignore[no-untyped-def]
 
 @rare
 def _push(fleet, time, session, number):  # type: ignore[no-untyped-def]
-    """Add an event: a call is asked, or an agent (-1 - number) becomes inactive; session _START: one begins."""
+    """Add an event: a call is asked; session _START: one begins; _AWAY: an agent, row of `active`, has been idle."""
     at = fleet.now[0].events
     fleet.now[0].events += 1
     fleet.event_s[at], fleet.event[at, 0], fleet.event[at, 1] = time, session, number
@@ -108,7 +114,7 @@ def _begin(fleet, number, time):  # type: ignore[no-untyped-def]
     session.left = end - first - start.skipped
     for at in range(fleet.agents.shape[1]):
         agent = fleet.agents[row, at]
-        agent.kept, agent.home, agent.active, agent.tokens, agent.until_s = NONE, NONE, NONE, 0, math.inf
+        agent.kept, agent.home, agent.active = NONE, NONE, NONE
     for call in range(end - first):
         fleet.needs[row, call] = fleet.tasks[first + call].needs
     for call in range(start.skipped):
@@ -144,6 +150,8 @@ def _ask(fleet, row, number, time):  # type: ignore[no-untyped-def]
     call.replica, call.target, call.computed, call.started, call.generated = NONE, task.prompt, 0, NONE, 0
     call.chunk, call.hit, call.prefilled, call.preemptions, call.next, call.previous = 0, 0, 0, 0, NONE, NONE
     call.asked_s, call.placed_s, call.admitted_s, call.first_s = time, -1.0, -1.0, -1.0
+    call.rank, call.place = now.asked, NONE
+    now.asked += 1
     now.open_calls += 1
     now.open_asked_s += time
     return index
@@ -167,13 +175,9 @@ def _end(fleet, index, time):  # type: ignore[no-untyped-def]
     now.open_calls -= 1
     now.open_asked_s -= call.asked_s
     until_s = time + request_s + now.active_for_s
-    activate(fleet, call, call.replica, call.prompt + call.output, until_s)
+    _push(fleet, until_s, _AWAY, answer_agent(fleet, call, until_s))
     session.left -= 1
     if session.left > 0:
-        if now.active_for_s > 0:
-            _push(fleet, until_s, call.session, -1 - call.agent)
-        else:
-            deactivate(fleet, call.session, call.agent)
         for at in range(task.first_next, task.end_next):
             number = fleet.successors[at]
             fleet.needs[call.session, number] -= 1
@@ -184,8 +188,8 @@ def _end(fleet, index, time):  # type: ignore[no-untyped-def]
                     due_s = max(time + request_s, session.start_s + following.release_s)
                 _push(fleet, due_s, call.session, number)
     else:
+        end_session(fleet, call.session)
         for agent in range(fleet.agents.shape[1]):
-            deactivate(fleet, call.session, agent)
             while fleet.agents[call.session, agent].kept != NONE:
                 forget_owner(fleet, fleet.agents[call.session, agent].kept)
         session.next, now.free_sessions = now.free_sessions, call.session
@@ -194,56 +198,62 @@ def _end(fleet, index, time):  # type: ignore[no-untyped-def]
             _begin_next(fleet, time + request_s)
     call.next, now.free_calls = now.free_calls, index
     now.calls_left += 1
-    offer_held(fleet)
 
 
 @rare
-def offer_held(fleet):  # type: ignore[no-untyped-def]
-    """Offer the first held calls again."""
+def _offer_held(fleet, emptied):  # type: ignore[no-untyped-def]
+    """Offer the first calls in line; `emptied`: the replica that has nothing to do since now, or NONE."""
     now = fleet.now[0]
-    now.offers, now.cursor = OFFERS, now.first_held
+    now.offers, now.cursor, now.emptied = now.most_offers, now.first_held, emptied
+
+
+@rare
+def _next_held(fleet):  # type: ignore[no-untyped-def]
+    """The next held call that is offered, or NONE."""
+    now = fleet.now[0]
+    while now.in_line > 0 and (now.offers > 0 or now.emptied != NONE):
+        if now.offers <= 0 and not has_nothing_to_do(fleet.replicas[now.emptied]):
+            break
+        index = first_in_line(fleet)
+        if now.offers > 0:
+            now.offers -= 1
+            return index
+        if fits(fleet, index, now.emptied):
+            _send(fleet, index, now.emptied)
+    step_back(fleet)
+    return NONE
 
 
 @rare
 def _idle(fleet, index):  # type: ignore[no-untyped-def]
     for replica in range(len(fleet.replicas)):
-        if fleet.replicas[replica].phase == IDLE and fits(fleet, index, replica):
+        if has_nothing_to_do(fleet.replicas[replica]) and fits(fleet, index, replica):
             return replica
     return NONE
 
 
 @rare
+def _send(fleet, index, replica):  # type: ignore[no-untyped-def]
+    call = fleet.calls[index]
+    if call.place != NONE:
+        leave(fleet, index)
+    call.placed_s = fleet.now[0].time
+    fleet.agents[call.session, call.agent].home = replica
+    send_agent(fleet, call, replica)
+    _set_due(fleet, replica, enqueue(fleet, replica, index, fleet.now[0].time))
+
+
+@rare
 def answer(fleet, index, replica):  # type: ignore[no-untyped-def]
     """Send an offered call to a replica, or hold it."""
-    now, call = fleet.now[0], fleet.calls[index]
-    is_held = now.first_held == index or call.previous != NONE
     if replica == NONE:
         replica = _idle(fleet, index)
-    if replica == NONE:
-        if not is_held:
-            call.previous, call.next = now.last_held, NONE
-            if now.last_held != NONE:
-                fleet.calls[now.last_held].next = index
-            else:
-                now.first_held = index
-            now.last_held = index
-            now.held += 1
+    if replica != NONE:
+        _send(fleet, index, replica)
         return
-    if is_held:
-        if call.previous != NONE:
-            fleet.calls[call.previous].next = call.next
-        else:
-            now.first_held = call.next
-        if call.next != NONE:
-            fleet.calls[call.next].previous = call.previous
-        else:
-            now.last_held = call.previous
-        now.held -= 1
-        call.previous = NONE
-    call.placed_s = now.time
-    fleet.agents[call.session, call.agent].home = replica
-    activate(fleet, call, replica, call.prompt, math.inf)
-    _set_due(fleet, replica, enqueue(fleet, replica, index, now.time))
+    set_key(fleet, index)
+    if fleet.calls[index].place == NONE:
+        join(fleet, index)
 
 
 @rare
@@ -254,10 +264,12 @@ def next_offer(fleet, until_s, ended):  # type: ignore[no-untyped-def]
         for _ in range(min(now.live, len(fleet.starts)) if now.closed_loop else 1):
             _begin_next(fleet, fleet.starts[now.next_start].at_s)
     while True:
-        if now.offers > 0 and now.cursor != NONE:
-            index = now.cursor
-            now.cursor, now.offers = fleet.calls[index].next, now.offers - 1
-            return index
+        if now.active_left < 2:
+            return FULL
+        if now.offers != NONE:
+            index = _next_held(fleet)
+            if index != NONE:
+                return index
         spare = fleet.spare[0]
         if now.records + spare > len(fleet.records) or now.events + spare > len(fleet.event_s):
             return FULL
@@ -275,11 +287,11 @@ def next_offer(fleet, until_s, ended):  # type: ignore[no-untyped-def]
                 _begin(fleet, number, event_s)
                 if not now.closed_loop and now.next_start < len(fleet.starts):
                     _begin_next(fleet, fleet.starts[now.next_start].at_s)
-            elif number >= 0:
+            elif session != _AWAY:
                 return _ask(fleet, session, number, event_s)
-            elif fleet.agents[session, -1 - number].until_s == event_s:
-                deactivate(fleet, session, -1 - number)
-                offer_held(fleet)
+            elif fleet.active[number].until_s == event_s:
+                become_away(fleet, number)
+                _offer_held(fleet, NONE)
             continue
         replica = _first_due(fleet)
         here = fleet.replicas[replica]
@@ -287,6 +299,9 @@ def next_offer(fleet, until_s, ended):  # type: ignore[no-untyped-def]
             plan(fleet, replica)
         else:
             _pass_time(fleet, fleet.due[1])
-            for at in range(carry_out(fleet, replica, ended)):
+            count = carry_out(fleet, replica, ended)
+            for at in range(count):
                 _end(fleet, ended[at], here.clock)
+            if count > 0:
+                _offer_held(fleet, replica if has_nothing_to_do(here) else NONE)
         _set_due(fleet, replica, ending(here))

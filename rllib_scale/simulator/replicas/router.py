@@ -10,7 +10,7 @@ import numpy as np
 
 from rllib_scale.compiled import compiled, internal
 from rllib_scale.simulator.replicas.handles import fleet_of
-from rllib_scale.simulator.replicas.rules import choose
+from rllib_scale.simulator.replicas.rules import choose, set_gate
 from rllib_scale.simulator.replicas.state import NONE
 
 KNOWN = np.dtype(
@@ -53,6 +53,7 @@ def answer_round(known, heard, asked, order, row_of, numbers, places, others, ru
     """
     fleet = fleet_of(table)
     now, replicas = fleet.now[0], fleet.replicas
+    set_gate(now, rule)
     now.held = _write_running(fleet, asked, order, row_of, others)
     _write_sessions(fleet, known, heard, row_of)
     started, answered, with_place = 0, 0, 0
@@ -140,7 +141,8 @@ def _offer(fleet, session, request, rule, rng):  # type: ignore[no-untyped-def]
     call.prompt = call.target = call.reusable = request.prompt
     call.prefix, call.asked_s = NONE, request.asked_s
     fleet.sessions[0].number = request.session
-    agent.home, agent.active = session.at, session.at if _is_active(session, fleet.now[0].time) else NONE
+    agent.home, agent.active = session.at, 0 if _is_active(session, fleet.now[0].time) else NONE
+    fleet.active[0].replica = session.at
     agent.kept = 0 if session.at != NONE and session.kept else NONE
     kept.replica, kept.tokens, kept.next = session.at, session.tokens, NONE
     at = choose(fleet, 0, rule, rng)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from rllib_scale.compiled import compiled, internal, rare
 from rllib_scale.simulator.replicas.caches import found
-from rllib_scale.simulator.replicas.gate import open_to
+from rllib_scale.simulator.replicas.gate import active_at, added_by, open_to
 from rllib_scale.simulator.replicas.handles import fleet_handles, fleet_of
 from rllib_scale.simulator.replicas.loop import FULL, answer, next_offer
 from rllib_scale.simulator.replicas.service import usage
@@ -39,8 +39,9 @@ KINDS = MappingProxyType(
     }
 )
 """The rules of `rllib_scale.config.schedulers.FLEET_RULES`."""
+LINE = ("gate", "order", "head_after_s", "offers")
 VALUES = (
-    "gate",
+    *LINE,
     "bound",
     *("prefix_cache", "queue", "kv_cache_utilization", "running_requests", "token_load", "queue_threshold_tokens"),
     *("affinity_threshold", "max_ttft_penalty_ms", "peak_prefill_throughput"),
@@ -49,9 +50,9 @@ VALUES = (
 )
 """Parameters as compiled code takes them, behind the kind; 0 where a rule has none."""
 _BOUND, _PREFIX, _QUEUE, _KV, _RUNNING, _TOKENS, _THRESHOLD_TOKENS, _AFFINITY, _PENALTY_MS, _PREFILL_PER_S = range(
-    2, 12
+    1 + len(LINE), 11 + len(LINE)
 )
-_ANSWER, _OVERFLOW, _CACHE, _BALANCE_ABS, _BALANCE_REL, _SKEW = range(12, 1 + len(VALUES))
+_ANSWER, _OVERFLOW, _CACHE, _BALANCE_ABS, _BALANCE_REL, _SKEW = range(11 + len(LINE), 1 + len(VALUES))
 _GATE = 1 + len(VALUES)
 _STICKY = 2
 """An open replica that has the prefix, while the filter looks."""
@@ -195,7 +196,7 @@ def _marginal_s(fleet, call, here, replica, rule):  # type: ignore[no-untyped-de
     step_s = here.step_s + here.call_s * here.decoding + here.context_s * here.context + longer_s
     cost_s = here.prefill_s * here.backlog + new_s + answer_tokens * step_s
     cost_s += here.decoding * (new_s + answer_tokens * longer_s)
-    added = 0 if fleet.agents[call.session, call.agent].active == replica else call.prompt
+    added = 0 if active_at(fleet, call) == replica else added_by(fleet, call, replica)
     lost = max(0.0, here.active + added - here.kv_tokens)
     return cost_s + rule[_OVERFLOW] * lost * (here.prefill_s + here.attention_s * call.prompt / 2)
 
@@ -207,7 +208,7 @@ def choose(fleet, index, rule, rng):  # type: ignore[no-untyped-def]
     count, total = 0, 0
     for replica in range(len(fleet.replicas)):
         here = fleet.replicas[replica]
-        here.open = open_to(fleet, index, replica, rule[1], rule[_GATE:])
+        here.open = open_to(fleet, index, replica, rule[_GATE:])
         if here.open:
             count, total = count + 1, total + here.calls + here.waiting
     if count == 0:
@@ -260,10 +261,18 @@ def choose(fleet, index, rule, rng):  # type: ignore[no-untyped-def]
     return best
 
 
+@rare
+def set_gate(now, rule):  # type: ignore[no-untyped-def]
+    """Let the gate and the line be those of a rule, the first of its values."""
+    now.gate, now.order, now.most_offers = rule[1], rule[2], rule[4]
+    now.head_after_s = rule[3] if rule[3] > 0.0 else np.inf
+
+
 @compiled
 def play(index, until_s, rule, rng, ended, table):  # type: ignore[no-untyped-def]
     """Play under a rule until a time: DONE or FULL. `index`: the call that is offered already, or NONE."""
     fleet = fleet_of(table)
+    set_gate(fleet.now[0], rule)
     while True:
         if index >= 0:
             replica = choose(fleet, index, rule, rng)

@@ -84,6 +84,14 @@ def duration(here, steps):  # type: ignore[no-untyped-def]
 
 
 @rare
+def evict_until(fleet, replica, time):  # type: ignore[no-untyped-def]
+    """Evict what planned steps that have ended at a time needed, as it is evicted when all of them have."""
+    here = fleet.replicas[replica]
+    if here.phase == RUNNING and here.used + here.planned * here.decoding > here.kv_tokens:
+        make_room(fleet, here, max(0, _steps_before(here, time) - 1) * here.decoding)
+
+
+@rare
 def memory_now(here, time):  # type: ignore[no-untyped-def]
     """Share of the memory that running calls take, between boundaries by the time that has passed."""
     pinned = here.pinned

@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 from rllib_scale.config.replicas import Replica
 
 NONE = -1
+OFFERS = 4
+"""Held calls that are offered again at an event, where a rule does not say otherwise."""
 IDLE, READY, RUNNING = range(3)
 """Phases of a replica: nothing to do; at a boundary between steps; within planned steps."""
 
@@ -44,7 +46,9 @@ REPLICA = np.dtype(
         ("waiting", _I),
         ("oldest", _I),  # kept context, the first to be evicted
         ("newest", _I),
-        ("active", _I),  # tokens of the sessions that are active here
+        ("active", _I),  # unique tokens of the agents that count here: running or idle
+        ("first_idle", _I),  # of them, the one that has been idle longest
+        ("last_idle", _I),
         ("evicted", _I),  # tokens
         ("preempted", _I),  # calls
         # Of the offered call, written by rules:
@@ -69,8 +73,11 @@ CALL = np.dtype(
         ("hit", _I),  # tokens found at the first admission
         ("prefilled", _I),  # tokens, those computed again included
         ("preemptions", _I),
-        ("next", _I),  # in the queue of a replica, of held calls, or of free rows
+        ("next", _I),  # in the queue of a replica, of held calls as they asked, or of free rows
         ("previous", _I),
+        ("rank", _I),  # in the order in which calls are asked
+        ("place", _I),  # in `Fleet.line`; NONE: it is not held
+        ("key", _F),  # by which held calls are offered again, the least first
         ("asked_s", _F),
         ("placed_s", _F),
         ("admitted_s", _F),
@@ -90,14 +97,28 @@ KEPT = np.dtype(
     align=True,
 )
 """A context that a replica keeps; a prefix that nobody uses, with agent NONE."""
-PREFIX = np.dtype([(name, _I) for name in ("tokens", "running", "kept", "row")], align=True)
+PREFIX = np.dtype([(name, _I) for name in ("tokens", "running", "kept", "row", "active")], align=True)
 """A shared prefix at a replica: its own tokens, 0 unless they are kept; calls that run with it, those of the prefixes
-below it included; kept contexts and kept prefixes right below it; its row in the order of eviction."""
+below it included; kept contexts and kept prefixes right below it; its row in the order of eviction; agents that count
+there with it, and prefixes right below it with any."""
 TREE = np.dtype([("above", _I), ("before", _I)], align=True)
 """A shared prefix begins with the one above it, which has `before` tokens; or with none, NONE and 0."""
 SESSION = np.dtype([(name, _I) for name in ("script", "number", "left", "next")] + [("start_s", _F)], align=True)
-AGENT = np.dtype([("kept", _I), ("home", _I), ("active", _I), ("tokens", _I), ("until_s", _F)], align=True)
-"""Of an agent of a live session: kept contexts, replica of its last call, where it is active, with how many tokens."""
+AGENT = np.dtype([(name, _I) for name in ("kept", "home", "active")], align=True)
+"""Of an agent of a live session: kept contexts, replica of its last call, its row of `Fleet.active` (NONE: away)."""
+ACTIVE = np.dtype(
+    [
+        *((name, _I) for name in ("session", "agent")),  # NONE: its session has ended
+        *((name, _I) for name in ("replica", "tokens", "prefix", "prefix_tokens")),  # of a call, at its send or end
+        ("calls", _I),  # that are not answered; none: it is idle
+        ("older", _I),  # among the idle agents of the replica
+        ("newer", _I),
+        ("next", _I),  # of free rows
+        ("until_s", _F),  # it is idle
+    ],
+    align=True,
+)
+"""An agent that counts at a replica: running or idle."""
 TASK = np.dtype(
     [
         *((name, _I) for name in ("prompt", "output", "reusable", "agent", "prefix", "prefix_tokens", "turn", "needs")),
@@ -112,11 +133,16 @@ TASK = np.dtype(
 """A call of a script, the recording that a live session repeats."""
 FLEET = np.dtype(
     [
-        *((name, _I) for name in ("free_calls", "free_kept", "free_sessions", "events", "first_held", "last_held")),
-        *((name, _I) for name in ("calls_left", "kept_left", "sessions_left")),  # free rows
+        *((name, _I) for name in ("free_calls", "free_kept", "free_sessions", "free_active", "events")),
+        *((name, _I) for name in ("calls_left", "kept_left", "sessions_left", "active_left")),  # free rows
+        ("asked", _I),  # calls so far
         ("held", _I),
-        ("offers", _I),  # held calls that are still to be offered again
-        ("cursor", _I),  # the next of them
+        ("first_held", _I),  # in the order in which they asked
+        ("last_held", _I),
+        ("in_line", _I),  # of the held calls, those that this event has not offered yet
+        ("offers", _I),  # held calls that are still to be offered at this event; NONE: no event is on
+        ("cursor", _I),  # the next of those held for longer than `head_after_s`
+        ("emptied", _I),  # the replica that has nothing to do since this event, or NONE
         ("next_start", _I),  # in `starts`
         ("records", _I),
         ("decisions", _I),
@@ -132,7 +158,13 @@ FLEET = np.dtype(
         ("open_asked_s", _F),  # sum of the times at which they were asked
         ("open_age_s2", _F),  # integral of the sum of their ages over time
         ("active_tokens", _F),
-        ("active_for_s", _F),  # so long after its last answer a session is active
+        ("active_for_s", _F),  # so long after its last answer an agent is idle, and then away
+        ("ends_told", _I),  # whether all agents of a session are away when it has ended
+        # Of the rule:
+        ("gate", _F),  # share of a replica's memory that agents may fill; 0: no gate
+        ("order", _F),  # minutes of waiting that 100,000 tokens of prefill are worth, in the order of held calls
+        ("head_after_s", _F),
+        ("most_offers", _I),  # held calls that are offered at an event
     ],
     align=True,
 )
@@ -161,6 +193,8 @@ class Fleet(NamedTuple):
     sessions: NDArray[Any]  # (S,)
     needs: NDArray[np.int64]  # (S, M) calls that a call still waits for
     agents: NDArray[Any]  # (S, A)
+    active: NDArray[Any]  # agents that count
+    line: NDArray[np.int64]  # rows of the held calls: a heap of those `in_line`, then the others
     tree: NDArray[Any]  # (P,)
     tasks: NDArray[Any]  # of all scripts
     first_task: NDArray[np.int64]  # (scripts + 1,)
@@ -180,6 +214,7 @@ def new_fleet(
     live: int,
     closed_loop: bool,
     active_for_s: float = 0.0,
+    ends_told: bool = False,
 ) -> Fleet:
     """An empty fleet.
 
@@ -190,7 +225,8 @@ def new_fleet(
             session ends.
         live: rows for live sessions; they grow.
         closed_loop: whether a session that ends is followed by the next one.
-        active_for_s: so long after its last answer a session counts to the working set.
+        active_for_s: so long after its last answer an agent counts.
+        ends_told: whether the end of a session is told, whose agents then no longer count.
     """
     tree, tasks, first_task, successors = scripts
     most = int(np.diff(first_task).max())
@@ -199,19 +235,21 @@ def new_fleet(
     spare = limits * (fans + 2) + most + 2
     size = 1 << max(0, len(replicas) - 1).bit_length()
     now = np.zeros(1, FLEET)
-    for name in ("first_held", "last_held", "cursor"):
+    for name in ("first_held", "last_held", "cursor", "offers", "emptied"):
         now[name] = NONE
-    now["closed_loop"], now["live"], now["active_for_s"] = closed_loop, live, active_for_s
+    now["closed_loop"], now["live"], now["active_for_s"], now["ends_told"] = closed_loop, live, active_for_s, ends_told
+    now["head_after_s"], now["most_offers"] = np.inf, OFFERS
     now["memory"] = sum(replica.kv_tokens for replica in replicas)
     rows = np.zeros(len(replicas), REPLICA)
     for row, replica in zip(rows, replicas, strict=True):
         for name, value in replica.model_dump(exclude={"sources", "gpus"}).items():
             row[name] = value
-    for name in ("first_waiting", "last_waiting", "oldest", "newest"):
+    for name in ("first_waiting", "last_waiting", "oldest", "newest", "first_idle", "last_idle"):
         rows[name] = NONE
     prefixes = np.zeros((len(replicas), len(tree)), PREFIX)
     prefixes["row"] = NONE
     sizes = {"calls": (2 * live + 2, CALL), "kept": (4 * live + spare, KEPT), "sessions": (live + 2, SESSION)}
+    sizes["active"] = (4 * live + spare, ACTIVE)
     tables = {name: np.zeros(rows, kind) for name, (rows, kind) in sizes.items()}
     for name, table in tables.items():
         _chain(table, now[0], name)
@@ -223,6 +261,7 @@ def new_fleet(
         **tables,
         needs=np.zeros((live + 2, most), _I),
         agents=np.zeros((live + 2, int(tasks["agent"].max(initial=0)) + 1), AGENT),
+        line=np.zeros(len(tables["calls"]), _I),
         tree=tree,
         tasks=tasks,
         first_task=first_task,
@@ -239,15 +278,15 @@ def new_fleet(
 def grown(fleet: Fleet) -> Fleet:
     """The fleet with larger tables where they are short, for `loop.next_offer` to go on."""
     now, spare, changes = fleet.now[0], int(fleet.spare[0]), dict[str, Any]()
-    for name in ("calls", "kept", "sessions"):
+    for name in ("calls", "kept", "sessions", "active"):
         table = getattr(fleet, name)
         if now[f"{name}_left"] < spare:
             added = np.zeros(len(table) + spare, table.dtype)
             _chain(added, now, name, first=len(table))
             changes[name] = np.concatenate([table, added])
-            for other in ("needs", "agents") if name == "sessions" else ():
+            for other in {"sessions": ("needs", "agents"), "calls": ("line",)}.get(name, ()):
                 rows = getattr(fleet, other)
-                changes[other] = np.concatenate([rows, np.zeros((len(added), rows.shape[1]), rows.dtype)])
+                changes[other] = np.concatenate([rows, np.zeros((len(added), *rows.shape[1:]), rows.dtype)])
     if now["events"] + spare > len(fleet.event_s):
         more = len(fleet.event_s) + spare
         changes["event_s"] = np.concatenate([fleet.event_s, np.zeros(more)])

@@ -7,8 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from reference.gate import GateSettings
 from rllib_scale.compiled import compiled
 from rllib_scale.config.replicas import Replica
+from rllib_scale.simulator.replicas.gate import open_to
 from rllib_scale.simulator.replicas.handles import fleet_handles, fleet_of
 from rllib_scale.simulator.replicas.loop import DONE, answer, next_offer
 from rllib_scale.simulator.replicas.scripts import Scripts, joined
@@ -39,10 +41,12 @@ class Case:
     live: int
     closed_loop: bool
     until_s: float
+    gate: GateSettings
 
-    def rule(self, session: int, call: int) -> int:
-        """Mostly where the session is, now and then elsewhere."""
-        return (session + (call % 5 == 4)) % len(self.replicas)
+    def prefers(self, session: int, call: int) -> list[int]:
+        """Mostly where the session is, now and then elsewhere; then the next ones."""
+        first = session + (call % 5 == 4)
+        return [(first + more) % len(self.replicas) for more in range(len(self.replicas))]
 
 
 def _script(rng: np.random.Generator, room: int) -> tuple[Any, list[list[int]]]:
@@ -63,7 +67,7 @@ def _script(rng: np.random.Generator, room: int) -> tuple[Any, list[list[int]]]:
         task["reusable"] = int(min(context[agent], task["prompt"]) * (rng.random() < 0.8))
         context[agent] = int(task["prompt"] + task["output"])
         before = [n for n in range(number) if rng.random() < 0.5][-2:]
-        task["needs"], task["gap_s"] = len(before), rng.exponential(0.5) * (rng.random() < 0.8)
+        task["needs"], task["gap_s"] = len(before), rng.exponential(0.5 if rng.random() < 0.8 else 1e-5)
         task["release_s"] = rng.exponential(5.0) if not before or rng.random() < 0.2 else -1.0
         task["turn"] = number // 3
         for need in before:
@@ -89,19 +93,41 @@ def random_case(seed: int) -> Case:
         )
         for _ in range(int(rng.integers(1, 4)))
     ]
-    scripts = joined([_script(rng, room) for _ in range(6)], TREES)
+    # Each has a script of its own: calls of two sessions that are asked at the same time have no order in the models.
+    scripts = joined([_script(rng, room) for _ in range(60)], TREES)
     closed, live = bool(rng.random() < 0.6), int(rng.integers(2, 13))
     starts = np.zeros(60, START)
-    starts["script"] = rng.integers(0, len(scripts), 60)
+    starts["script"] = np.arange(60)
     starts["at_s"] = np.cumsum(rng.exponential(0.3, 60))
     if closed:
         starts["skipped"][:live] = rng.random(live) * scripts.lengths[starts["script"][:live]]
-    return Case(replicas, scripts, starts, live, closed, 15.0)
+    gate = GateSettings(
+        gate=rng.uniform(0.2, 1.2) * (rng.random() < 0.8),
+        active_for_s=rng.exponential(3.0) * (rng.random() < 0.9),
+        ends_told=bool(rng.random() < 0.3),
+        k=rng.uniform(0, 400) * (rng.random() < 0.7),
+        head_after_s=rng.uniform(0.2, 4.0) if rng.random() < 0.5 else None,
+        offers=int(rng.integers(1, 6)),
+    )
+    for number, replica in enumerate(replicas[1:], start=1):
+        if rng.random() < 0.3:  # too small for some calls
+            replicas[number] = replica.model_copy(update={"kv_tokens": int(room * rng.uniform(0.4, 1.0))})
+    return Case(replicas, scripts, starts, live, closed, 15.0, gate)
+
+
+@compiled
+def _is_open(index, replica, weights, table):  # type: ignore[no-untyped-def]
+    return open_to(fleet_of(table), index, replica, weights)
 
 
 def played(case: Case, check: Any = None) -> Fleet:
-    """The compiled model under the case's rule."""
-    fleet = new_fleet(case.replicas, case.scripts.arrays, case.starts, case.live, case.closed_loop)
+    """The compiled model, where a call goes to the first replica that the case prefers, of those that are open."""
+    of = case.gate
+    gate = of.active_for_s, of.ends_told
+    fleet = new_fleet(case.replicas, case.scripts.arrays, case.starts, case.live, case.closed_loop, *gate)
+    fleet.now["gate"], fleet.now["order"], fleet.now["most_offers"] = of.gate, of.k, of.offers
+    if of.head_after_s is not None:
+        fleet.now["head_after_s"] = of.head_after_s
     ended = np.zeros(fleet.batch.shape[1], np.int64)
     while (index := advance(case.until_s, ended, fleet_handles(fleet))) != DONE:
         if index < 0:
@@ -109,8 +135,9 @@ def played(case: Case, check: Any = None) -> Fleet:
             continue
         call = fleet.calls[index]
         session = fleet.sessions[call["session"]]
-        replica = case.rule(int(session["number"]), int(call["call"]))
-        send(index, replica, fleet_handles(fleet))
+        table = fleet_handles(fleet)
+        prefers = case.prefers(int(session["number"]), int(call["call"]))
+        send(index, next((to for to in prefers if _is_open(index, to, np.zeros(0), table)), NONE), table)
         if check is not None:
             check(fleet)
     return fleet

@@ -17,6 +17,7 @@ from fleets import fleet
 from fleets import played as played_by
 from replica_cases import Case, random_case
 
+from reference.gate import GateSettings
 from reference.replica import Call, Replica, simulate
 from rllib_scale.config.schedulers import RuleSpec, parse_scheduler
 from rllib_scale.schedulers.replicas import REPLICA_RULES, FleetRule
@@ -59,7 +60,8 @@ def check(seed: int, rule: str, costs: Costs) -> int:
         seen.append((call.asked, call.replica, costs(replicas, call)))
 
     loop = case.closed_loop
-    simulate(case.replicas, case.scripts, case.starts, case.live, loop, case.until_s, lambda *of: int(chosen[of]), see)
+    of = case.replicas, case.scripts, case.starts, case.live, loop, case.until_s
+    simulate(*of, lambda *call: [int(chosen[call])], GateSettings(), see)
     times = np.array([-1.0, *(time for time, *_ in seen), np.inf])
     is_alone = np.minimum(np.diff(times)[1:], np.diff(times)[:-1]) > 1e-9  # else rounding decides who is first
     for (time, replica, each), alone in zip(seen, is_alone, strict=True):

@@ -70,7 +70,7 @@ def test_a_gate_keeps_the_working_set_in_the_memory_and_gains_past_the_cliff() -
 def test_an_adaptive_gate_without_weights_is_lmetric_with_gate_and_its_terms_hold_and_place() -> None:
     env, gate_terms = fleet(sessions=12, end_s=1000.0), len(gate.GATE_TERMS)
     weights = np.zeros((3, gate_terms + len(gate.PLACE_TERMS)))
-    weights[1, gate.GATE_TERMS.index("one")] = -0.4
+    weights[1, gate.GATE_TERMS.index("one")] = -1.5
     weights[2, gate_terms + gate.PLACE_TERMS.index("active")] = 10.0
     batch: Any = play(AdaptiveGate(weights), env, 5, [0, 0, 0])
     same, tighter, leaving = ({"calls": batch.calls(b), "metrics": batch.metrics(b)} for b in range(3))
@@ -95,6 +95,14 @@ def test_held_calls_count_from_the_moment_they_ask() -> None:
     assert (calls["placed_s"] <= calls["admitted_s"]).all()
     ordered = held.sort_values("placed_s")
     assert np.corrcoef(ordered["asked_s"], ordered["placed_s"])[0, 1] > 0.9, "the first held is offered first"
+
+
+def test_the_order_of_release_gains_in_the_mean_and_a_head_of_the_line_bounds_holds() -> None:
+    env, most = fleet(sessions=24, end_s=2500.0), 200.0
+    line = ("", ",order=100", f",order=100,head_after_s={most:g}")
+    asked, small, capped = (played(f"lmetric:gate=1{more}", env).metrics for more in line)
+    assert small["response_censored_s"] < 0.9 * asked["response_censored_s"]
+    assert capped["longest_hold_s"] < 0.8 * small["longest_hold_s"]
 
 
 def test_the_integral_of_open_calls_is_the_sum_of_their_times() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
 from replica_cases import played, random_case
 
 from reference.replica import simulate
@@ -13,10 +15,24 @@ from seeds import each_of
 SAME = {"rel": 1e-9, "abs": 1e-9}
 
 
-@each_of(range(300), by_default=30)
+@settings(max_examples=15, phases=[Phase.generate])
+@given(st.integers(0, 2**32 - 1))
 def test_jumps_end_where_steps_end(seed: int) -> None:
+    agree(seed)
+
+
+@pytest.mark.slow
+@settings(max_examples=300, phases=[Phase.generate])
+@given(st.integers(0, 2**32 - 1))
+def test_many_jumps_end_where_steps_end(seed: int) -> None:
+    agree(seed)
+
+
+def agree(seed: int) -> None:
+    """A fleet agrees with the model that takes every step call by call: pauses and the order of release, too."""
     case = random_case(seed)
-    calls = simulate(case.replicas, case.scripts, case.starts, case.live, case.closed_loop, case.until_s, case.rule)
+    of = case.replicas, case.scripts, case.starts, case.live, case.closed_loop, case.until_s
+    calls, gate = simulate(*of, case.prefers, case.gate)
     fleet = played(case)
     records = fleet.records[: fleet.now[0]["records"]]
     by_call = {(int(row["session"]), int(row["call"])): row for row in records}
@@ -25,8 +41,11 @@ def test_jumps_end_where_steps_end(seed: int) -> None:
         row = by_call[call.session, call.number]
         facts = (call.replica, call.hit, call.prefilled, call.preemptions)
         assert tuple(int(row[key]) for key in ("replica", "hit", "prefilled", "preemptions")) == facts
-        times = (call.asked, call.admitted, call.first, call.end)
-        assert [row[key] for key in ("asked_s", "admitted_s", "first_s", "end_s")] == pytest.approx(times, **SAME)
+        times = (call.asked, call.placed, call.admitted, call.first, call.end)
+        names = ("asked_s", "placed_s", "admitted_s", "first_s", "end_s")
+        assert [row[name] for name in names] == pytest.approx(times, **SAME)
+    assert fleet.replicas["active"].tolist() == [gate.count(at) for at in range(len(case.replicas))]
+    assert fleet.now[0]["held"] == len(gate.held)
 
 
 def test_the_cases_have_what_they_are_for() -> None:

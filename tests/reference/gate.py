@@ -1,0 +1,150 @@
+"""The gate in front of replicas and the line of the calls that it holds, by the text, counted anew at each question.
+
+An agent is away, running at a replica (a call sent and unanswered) or idle there (since its last answer, for a time).
+Running and idle agents count at their replica, in unique tokens. After every send and every end there, while the sum
+exceeds the gate, the agent that has been idle longest becomes away. A call whose agent is still active at a replica
+passes there; any other needs room. None is held beside an idle replica that it fits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from reference.replica import Call, Replica
+
+
+@dataclass(frozen=True)
+class GateSettings:
+    gate: float = 0.0
+    """Share of a replica's memory; 0: none is held."""
+    active_for_s: float = 0.0
+    ends_told: bool = False
+    k: float = 0.0
+    """Minutes of waiting that 100,000 tokens of prefill are worth."""
+    head_after_s: float | None = None
+    offers: int = 4
+
+
+@dataclass(eq=False)
+class Agent:
+    """One that is not away, as of the last send or end of its calls."""
+
+    at: int
+    call: Call
+    tokens: int
+    unanswered: int = 0
+    idle_until: float = 0.0
+
+
+class Gate:
+    """What counts where, and who is held.
+
+    Args:
+        replicas: in front of which it stands.
+        settings: of the gate and the line.
+        prefers: replicas for a call, the best one first.
+        see: is shown all replicas before each call is sent.
+    """
+
+    def __init__(
+        self,
+        replicas: list[Replica],
+        settings: GateSettings,
+        prefers: Callable[[int, int], list[int]],
+        see: Callable[[list[Replica], Call], None],
+    ) -> None:
+        self.replicas, self.settings, self.prefers, self.see = replicas, settings, prefers, see
+        self.agents: dict[tuple[int, int], Agent] = {}
+        self.held: list[Call] = []  # in the order in which they asked
+
+    def count(self, at: int, *more: tuple[Call, int]) -> int:
+        """Unique tokens of the agents that count at a replica, and of more contexts beside them."""
+        contexts = [(agent.call, agent.tokens) for agent in self.agents.values() if agent.at == at] + list(more)
+        shared = dict[int, tuple[int, int]]()
+        for call, _ in contexts:
+            shared |= self.replicas[at].prefixes_of(call)
+        own = sum(tokens - call.prefix_tokens for call, tokens in contexts)
+        return own + sum(end - begin for begin, end in shared.values())
+
+    def passes(self, call: Call, at: int) -> bool:
+        if self.settings.gate == 0:
+            return True
+        agent = self.agents.get((call.session, call.agent))
+        if agent is not None and agent.at == at:
+            return True
+        return self.count(at, (call, call.prompt)) <= self.settings.gate * self.replicas[at].facts.kv_tokens
+
+    def pause(self, at: int) -> None:
+        while self.settings.gate > 0 and self.count(at) > self.settings.gate * self.replicas[at].facts.kv_tokens:
+            idle = [key for key, agent in self.agents.items() if agent.at == at and agent.unanswered == 0]
+            if not idle:
+                return
+            del self.agents[min(idle, key=lambda key: self.agents[key].idle_until)]
+
+    def send(self, call: Call, at: int, time: float) -> None:
+        call.replica, call.placed = at, time
+        self.see(self.replicas, call)
+        replica = self.replicas[at]
+        call.new = call.target - replica.found(call)
+        if replica.is_idle():
+            replica.clock = time
+        replica.waiting.append(call)
+        before = self.agents.pop((call.session, call.agent), None)
+        unanswered = 1 if before is None else before.unanswered + 1
+        self.agents[call.session, call.agent] = Agent(at, call, call.prompt, unanswered)
+        self.pause(at)
+
+    def fits(self, call: Call, at: int) -> bool:
+        return call.prompt + call.output <= int(self.replicas[at].facts.kv_tokens)
+
+    def offer(self, call: Call, time: float) -> bool:
+        """Send a call, or hold it: whether it went."""
+        call.need = min(call.target - replica.found(call) for replica in self.replicas)
+        fitting = [at for at in range(len(self.replicas)) if self.fits(call, at)]
+        to = [at for at in self.prefers(call.session, call.number) if at in fitting and self.passes(call, at)]
+        to += [at for at in fitting if self.replicas[at].is_idle()]
+        if to:
+            self.send(call, to[0], time)
+        return bool(to)
+
+    def ask(self, call: Call, time: float) -> None:
+        if not self.offer(call, time):
+            self.held.append(call)
+
+    def offer_held(self, time: float) -> None:
+        """After an end, or when an agent has been idle long enough."""
+        after, line = self.settings.head_after_s, list(self.held)
+        line.sort(key=lambda call: self.settings.k * call.need / 1e5 - (time - call.asked) / 60)
+        if after is not None:
+            head = [call for call in self.held if time - call.asked > after]
+            line = head + [call for call in line if call not in head]
+        for call in line[: self.settings.offers]:
+            if self.offer(call, time):
+                self.held.remove(call)
+        for call in line[self.settings.offers :]:
+            idle = [at for at, replica in enumerate(self.replicas) if replica.is_idle() and self.fits(call, at)]
+            if idle:
+                self.send(call, idle[0], time)
+                self.held.remove(call)
+
+    def end(self, call: Call, until: float) -> bool:
+        """A call is answered: whether its agent is idle now, `until` then."""
+        agent = self.agents.pop((call.session, call.agent))
+        now = Agent(call.replica, call, call.prompt + call.output, agent.unanswered - 1, until)
+        if now.unanswered > 0 or self.settings.active_for_s > 0:
+            self.agents[call.session, call.agent] = now
+        self.pause(call.replica)
+        return now.unanswered == 0 and self.settings.active_for_s > 0
+
+    def end_session(self, session: int) -> None:
+        if self.settings.ends_told:
+            self.agents = {key: agent for key, agent in self.agents.items() if key[0] != session}
+
+    def expire(self, key: tuple[int, int], time: float) -> None:
+        agent = self.agents.get(key)
+        if agent is not None and agent.unanswered == 0 and agent.idle_until == time:
+            del self.agents[key]
+            self.offer_held(time)
