@@ -52,11 +52,9 @@ class RouterActor:
             self._background = asyncio.get_running_loop().create_task(self._run())
         self._decide()
 
-    async def exchange(
-        self, handle: str, number: int, events: list[tuple[Any, ...]], fallbacks: int
-    ) -> list[Decision] | None:
+    async def exchange(self, handle: str, number: int, events: list[tuple[Any, ...]]) -> list[Decision] | None:
         """Decisions after a message, see `SharedRouting.receive`; None: the handle must register again."""
-        if not self._routing.receive(handle, number, events, fallbacks):
+        if not self._routing.receive(handle, number, events):
             return None
         self._decide(handle)
         return self._routing.pop_decisions(handle)

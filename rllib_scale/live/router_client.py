@@ -242,7 +242,7 @@ class RouterClient:
         self._messages, now = 0, self.clock()
         sessions = [last._replace(silent_s=now - at_s) for at_s, last in self._sessions.values()]
         calls = [self._call(request) for request in self._requests.values()]
-        return Report(self._replicas, calls, sessions, self._was_registered)
+        return Report(self._replicas, calls, sessions, self._was_registered, self._fallbacks)
 
     # ------------------------------------------------------------------ the actor
 
@@ -296,7 +296,7 @@ class RouterClient:
             self._has_events.clear()
             if self._events:
                 number, self._messages = self._messages, self._messages + 1
-                asked = actor.exchange.remote(self._id, number, self._message(), self._fallbacks)
+                asked = actor.exchange.remote(self._id, number, self._message())
                 if not self._take(await _answer(patience, asked)):
                     return
 

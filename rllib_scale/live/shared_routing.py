@@ -29,6 +29,7 @@ class Report(NamedTuple):
     calls: list[Call]
     sessions: list[LastCall]
     is_restart: bool  # whether the handle was registered before, so that other handles may report, too
+    fallbacks: int = 0  # requests that the handle has routed by itself so far
 
 
 class Decision(NamedTuple):
@@ -49,7 +50,6 @@ class _Handle:
         self.events: list[tuple[float, tuple[Any, ...]]] = []  # not yet applied
         self.calls = set[int]()
         self.decisions: list[Decision] = []  # not yet delivered
-        self.fallbacks = 0
 
 
 def routing_of(settings: RouterSettings) -> GuardedRouting | HoldingRouter:
@@ -77,7 +77,7 @@ class SharedRouting:
         self._handles: dict[str, _Handle] = {}
         self._replicas: list[Replica] = []
         self._first_s = self._opens_s = math.inf  # of the first report; from when on it decides
-        self._fallbacks = 0  # of removed handles
+        self._fallbacks: dict[str, int] = {}  # of each handle that was ever registered
 
     # ------------------------------------------------------------------ messages of handles
 
@@ -86,17 +86,17 @@ class SharedRouting:
         now = self._routing.clock()
         self.remove(handle, "again")
         self._handles[handle] = _Handle(report, now)
+        self._fallbacks[handle] = report.fallbacks
         self._first_s = min(self._first_s, now)
         self._opens_s = self._first_s + REPORTS_S if report.is_restart else min(self._opens_s, now)
 
-    def receive(self, handle: str, number: int, events: Iterable[tuple[Any, ...]], fallbacks: int = 0) -> bool:
+    def receive(self, handle: str, number: int, events: Iterable[tuple[Any, ...]]) -> bool:
         """Apply the events of a message; returns False if the handle must register again.
 
         Args:
             handle: that sent it.
             number: of the message, since the report.
             events: each a name in `_EVENTS` and its arguments.
-            fallbacks: requests that the handle has routed by itself so far.
         """
         sender = self._handles.get(handle)
         if sender is None or number > sender.messages:
@@ -105,7 +105,6 @@ class SharedRouting:
         if number == sender.messages:  # a repeated message is ignored
             sender.messages += 1
             sender.events += [(now, event) for event in events]
-            sender.fallbacks = fallbacks
             self._apply()
         return True
 
@@ -130,7 +129,6 @@ class SharedRouting:
         if removed is not None:
             for number in removed.calls:
                 self._routing.leave((handle, number), how)
-            self._fallbacks += removed.fallbacks
 
     def remove_dead(self) -> None:
         """Remove the handles that have been silent for SILENT_S."""
@@ -156,8 +154,7 @@ class SharedRouting:
 
     def stats(self) -> LiveStats:
         """See `Routing.stats`."""
-        fallbacks = self._fallbacks + sum(each.fallbacks for each in self._handles.values())
-        return self._routing.stats()._replace(fallbacks=fallbacks)
+        return self._routing.stats()._replace(fallbacks=sum(self._fallbacks.values()))
 
     def decide(self, queued: Mapping[str, int]) -> set[str]:
         """A round of decisions; returns the handles with decisions to receive.

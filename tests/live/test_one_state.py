@@ -114,8 +114,10 @@ def test_no_request_is_lost_with_the_actor_that_decides_and_its_next_life_knows_
     assert len([reply.result(timeout_s=60) for reply in running]) == 12
     actor, second = keeper("killed")
     assert second != first
-    while ray.get(actor.stats.remote()).fallbacks < 12:
-        time.sleep(0.1)  # until all handles have reported
+    deadline = time.monotonic() + 60
+    while ray.get(actor.stats.remote()).fallbacks < 12:  # until all handles have reported
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
     places = [{session: at for session, (_, at, _) in calls(handle, 12, 10).items()} for _ in range(5)]
     assert places == places[:1] * 5
     stats = router_stats(models)
