@@ -25,7 +25,7 @@ class Demand(Model):
     session: str | None = Field(default=None, description="whose calls follow each other")
     prompt_tokens: Count = Field(default=1, description="of a call of a language model, its context included")
     prefix: str | None = Field(default=None, description="with which prompts of several sessions begin")
-    prefix_tokens: Count = Field(default=0, description="of it")
+    prefix_tokens: int = Field(default=0, ge=0, description="of it")
 
     @model_validator(mode="after")
     def _prefix_is_a_part(self) -> Demand:
