@@ -75,7 +75,6 @@ class RayBackend:
         accepts: whether workflows may come at any time, until `close`; else the end is when all that came have ended.
             Such a backend may live long, and keeps nothing of what has ended.
         horizon_s: end of the episode [s]; inf: when all is done.
-        name: tag of its metrics in Ray.
 
     Raises:
         UserError: the problem has something that a live cluster has not.
@@ -91,7 +90,6 @@ class RayBackend:
         listener: Callable[[Ended], None] = lambda ended: None,
         accepts: bool = False,
         horizon_s: float = math.inf,
-        name: str = "cluster",
     ) -> None:
         check_live(env)
         os.environ.setdefault("RAY_IGNORE_UNHANDLED_ERRORS", "1")  # of outputs nobody asks for; reports tell of them
@@ -102,7 +100,7 @@ class RayBackend:
         self.guard = "none"  # of stats.GUARDS
         self.comparison: Comparison | None = None  # of the guard
         self.num_ended = self.num_dropped = 0  # tasks
-        self._exporter, self._has_news = Exporter(name), True
+        self._exporter, self._has_news = Exporter("cluster"), True
         self.tell: Callable[[str, Any, float], None] = lambda what, about, now: None  # a guard, what happens
         self.time_scale, self.retries = time_scale, retries
         self.horizon_s = horizon_s

@@ -84,7 +84,7 @@ class DrawnEngines:
     def step(
         self, actions: NDArray[np.int64], begin: tuple[NDArray[np.bool_], NDArray[np.int64], NDArray[np.int64]]
     ) -> None:
-        """As `Engine.step`, with all active."""
+        """As `Engine.step`."""
         which, seeds, episodes = begin
         for b, engine in enumerate(self._engines):
             if which[b]:

@@ -160,37 +160,34 @@ class Engine:
         if workload is not None:
             workload.check_fits(self.config.cluster, "workload")
         self._begin(which, seeds, episodes, workload)
-        self._step(self._draws and workload is None, self._zeros, self._none, which, seeds, episodes)
+        self._step(self._draws and workload is None, False, self._zeros, which, seeds, episodes)
 
     def step(
         self,
         actions: np.ndarray | list[int],
-        active: np.ndarray | None = None,
         begin: tuple[np.ndarray, np.ndarray, np.ndarray] | None = None,
     ) -> None:
-        """Answer in every environment, or in those of `active` (B,) bool; one that has ended stays as it is.
+        """Answer in every environment; one that has ended stays as it is.
 
         Args:
             actions: (B,) candidate k on server j is k N + j, a pass K N, to stop what runs on place p K N + 1 + p.
-            active: (B,) bool.
             begin: (which, seeds, episodes), each (B,): those of `which` begin this episode in place of a decision, as
                 by `reset` but in the same call.
 
         Raises:
             ValueError: an action stands for no answer that can be given now; nothing was done.
         """
-        active = self._all if active is None else self._row(active, np.bool_)
         which, seeds, episodes = self._none, self._no_seeds, self._no_seeds
         if begin is not None:
             which, seeds, episodes = map(self._row, begin, (np.bool_, np.uint64, np.uint64))
             self._begin(which, seeds, episodes, None)
-        self._step(self._draws, self._row(actions, np.int64), active, which, seeds, episodes)
+        self._step(self._draws, True, self._row(actions, np.int64), which, seeds, episodes)
 
     def decide(self, rule: Answering) -> None:
         """Have a rule answer for the task on offer in every environment."""
         self.step(rule(self.observation, self.fit))
 
-    def dispatch(self, starts: np.ndarray, active: np.ndarray | None = None) -> None:
+    def dispatch(self, starts: np.ndarray) -> None:
         """Several answers, in the given order, and the end of the round: the clock runs on until a task waits.
 
         The other way to play: any task that waits may be answered for, and what is not goes on waiting without a
@@ -200,18 +197,16 @@ class Engine:
 
         Args:
             starts: (R, 4) integers: environment, workflow, task, server. Those beyond `max_decisions` are dropped.
-            active: (B,) bool, the environments whose clock runs on; one that has ended stays as it is.
 
         Raises:
             ValueError: a task does not wait, or its server is not open for it (nor one to wait for, with `reserve`).
                 The answers before it are done.
         """
         starts = np.ascontiguousarray(starts, dtype=np.int64).reshape(-1, 4)
-        active = self._all if active is None else self._row(active, np.bool_)
-        self._state.reward[active] = 0.0
+        self._state.reward[:] = 0.0
         self._fit_is_known = False
         self._make_log_room(1 + len(starts))
-        refused = _dispatch_batch(starts, active, self._table)
+        refused = _dispatch_batch(starts, self._table)
         if refused >= 0:
             raise ValueError(
                 "environment {}: workflow {}, task {} cannot start on server {}".format(*starts[refused].tolist())
@@ -376,12 +371,12 @@ class Engine:
             raise ValueError(f"one value is needed for each of {self.num_envs} environments (got shape {row.shape})")
         return row
 
-    def _step(self, draws: bool, *rows: np.ndarray) -> None:
-        """Rows: actions, active, which begin, their seeds and episodes."""
+    def _step(self, draws: bool, answers: bool, *rows: np.ndarray) -> None:
+        """Rows: actions, which begin, their seeds and episodes."""
         self._fit_is_known = False
         self._make_log_room(2)
         while True:
-            result, b = _step_batch(draws, *rows, self._table)
+            result, b = _step_batch(draws, answers, *rows, self._table)
             if result == kernel.REFUSED:
                 raise ValueError(
                     f"environment {b}: {rows[0][b]} is no answer that can be given now; servers are 0 to "

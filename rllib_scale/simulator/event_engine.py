@@ -198,7 +198,7 @@ class EventEngine(OutsideState):
         self._state.done[0] = False
         self._next_round()
 
-    def step(self, actions: Any, active: Any = None, begin: Any = None) -> None:
+    def step(self, actions: Any, begin: Any = None) -> None:
         """See `Engine.step`; where no answer is wanted any more, it waits for what happens next."""
         before, action = self._begin_answer(), super()._row(actions, np.int64)[0]
         is_wanted = _step_in_round(int(action), self._table)
@@ -216,7 +216,7 @@ class EventEngine(OutsideState):
         self._tell_of_starts(before)
         self._next_round()
 
-    def dispatch(self, starts: np.ndarray, active: Any = None) -> None:
+    def dispatch(self, starts: np.ndarray) -> None:
         """See `Engine.dispatch`; then it waits for what happens next."""
         for b, workflow, task, server in np.asarray(starts, dtype=np.int64).reshape(-1, 4).tolist():
             try:

@@ -84,13 +84,13 @@ def is_answer(b, action, state):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def step_batch(draws, actions, active, begins, seeds, episodes, table):  # type: ignore[no-untyped-def]
-    """Bring each environment of `begins` to its first decision, and answer in each other of `active`.
+def step_batch(draws, answers, actions, begins, seeds, episodes, table):  # type: ignore[no-untyped-def]
+    """Bring each environment of `begins` to its first decision, and where `answers`, answer in each other.
 
     Args:
         draws: whether those that begin draw their workload; where not, it was loaded.
+        answers: whether the others are answered; where not, they stay as they are.
         actions: (B,).
-        active: (B,) bool.
         begins: (B,) bool.
         seeds: (B,) of those that begin.
         episodes: (B,) of those.
@@ -103,7 +103,7 @@ def step_batch(draws, actions, active, begins, seeds, episodes, table):  # type:
     state, problem = state_of(table), problem_of(table)
     p = problem.parameters[0]
     for b in range(len(state.env)):
-        if not (begins[b] or not active[b] or is_answer(b, actions[b], state)):
+        if answers and not (begins[b] or is_answer(b, actions[b], state)):
             return REFUSED, b
     if draws:
         for b in range(len(state.env)):
@@ -113,7 +113,7 @@ def step_batch(draws, actions, active, begins, seeds, episodes, table):  # type:
     wake = np.int64(ROUNDS if p.reserve else STEPS)
     for b in range(len(state.env)):
         env = state.env[b]
-        if not (active[b] or begins[b]):
+        if not (answers or begins[b]):
             continue
         state.reward[b] = 0.0
         if begins[b]:
@@ -177,8 +177,8 @@ def answer_now(b, workflow, task, j, table):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def dispatch_batch(starts, active, table):  # type: ignore[no-untyped-def]
-    """Several answers and a close: any tasks that wait, in any order; then each active environment runs on.
+def dispatch_batch(starts, table):  # type: ignore[no-untyped-def]
+    """Several answers and a close: any tasks that wait, in any order; then each environment runs on.
 
     `starts` (R, 4) holds environment, workflow, task, server. Each environment runs to the next event after
     which a task waits. Returns the first row that is refused, which ends the call, or -1.
@@ -187,14 +187,14 @@ def dispatch_batch(starts, active, table):  # type: ignore[no-untyped-def]
     p = problem.parameters[0]
     for i in range(len(starts)):
         b = starts[i, 0]
-        if not 0 <= b < len(state.env) or not active[b] or starts[i, 3] == PASS:
+        if not 0 <= b < len(state.env) or starts[i, 3] == PASS:
             return i
         outcome = _answer_for(b, starts[i, 1], starts[i, 2], starts[i, 3], state, problem)
         if outcome in (_IMPOSSIBLE, BUSY, NO_FIT):
             return i
     for b in range(len(state.env)):
         env = state.env[b]
-        if not active[b] or env.end != RUNNING:
+        if env.end != RUNNING:
             continue
         # The reward is that of the time until the next decision, whose integral begins here.
         env.area = 0.0

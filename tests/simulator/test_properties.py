@@ -211,7 +211,7 @@ def test_empty_slots_change_nothing_else(config, seed, answer_seed, added):
 @examples(40)
 @given(configs(), seeds, seeds)
 def test_a_batch_equals_single_engines(config, seed, answer_seed):
-    """Each row is stepped only sometimes; one that has ended goes on alone, with a given workload or a drawn one."""
+    """A row that has ended goes on alone, with a given workload or a drawn one."""
     rng, batch = np.random.default_rng(answer_seed), 3
     together, singles = Engine(config, batch), [Engine(config) for _ in range(batch)]
     keys = np.array([[seed + b, b % 2] for b in range(batch)])
@@ -220,10 +220,10 @@ def test_a_batch_equals_single_engines(config, seed, answer_seed):
     for single, key in zip(singles, keys, strict=True):
         single.reset(key[:1], key[1:])
     for _ in range(60):
-        actions, active = np.array([random_answer(rng, single) for single in singles]), rng.random(batch) < 0.8
-        together.step(actions, active=active)
-        for b in np.flatnonzero(active):
-            singles[b].step(actions[b : b + 1])
+        actions = np.array([random_answer(rng, single) for single in singles])
+        together.step(actions)
+        for b, single in enumerate(singles):
+            single.step(actions[b : b + 1])
         ended = together.done & (rng.random(batch) < 0.5)
         if ended.any():
             keys[:, 1] += 1
