@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
@@ -10,7 +10,7 @@ import pandas as pd
 from ..labels import CURVES, LOWER_IS_BETTER, label
 from ..rows import MOST_SHOWN, require_one_setting, variants
 from .chart import MOST_IN_ROWS, Chart, Marks, Panel, count_range, in_grey, in_rows, varies
-from .style import Look, looks
+from .style import looks
 
 POINTS = 150
 """Points of each curve; more cannot be distinguished."""
@@ -28,7 +28,6 @@ def training_curves(
     metrics: Sequence[str] | None = None,
     smoothing: int | None = None,
     x: str = "epoch",
-    of: Mapping[str, Look] | None = None,
 ) -> Chart:
     """Training curves: every seed thin, the median over seeds thick [SCALE, fig. 6].
 
@@ -37,14 +36,13 @@ def training_curves(
         metrics: columns; by default the first of CURVES that have a value.
         smoothing: epochs of the running mean; by default a fiftieth of the longest curve.
         x: one of X; an epoch stands at the mean over its seeds.
-        of: looks of the variants; by default those of `looks`.
     """
     shown = [m for m in metrics or CURVES[:SHOWN] if varies(training, m)]
     if training["epoch"].nunique() < 2 or not shown:
         return Chart(caption="no training epochs that differ in anything")
     training, others, few_of_many = _best(training, shown[0])
     names = variants(training)
-    of = of or looks(training, names)
+    of = looks(training, names)
     window = smoothing or max(1, int(training["epoch"].max()) // 50)
     few = len(names) <= MOST_THIN
     pivots = {

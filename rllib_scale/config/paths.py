@@ -63,15 +63,15 @@ def may_change(model: type[BaseModel], path: str) -> bool:
     return any(isinstance(kind, MayChange) for kind in types_at(model, path))
 
 
-def resolved(model: type[BaseModel], value: Any, resolve: Resolve, path: str = "") -> Any:
+def resolved(model: type[BaseModel], value: Any, resolve: Resolve) -> Any:
     """Plain data of a model with every text that refers to something resolved, wherever it is written.
 
     Data of wrong types stay as they are: validation refuses them later.
 
     Raises:
-        UserError: with the path of the text, that of the model being `path`.
+        UserError: with the path of the text.
     """
-    return _resolved([model], value, resolve, path, model)
+    return _resolved([model], value, resolve, "", model)
 
 
 def _resolved(kinds: list[Any], value: Any, resolve: Resolve, path: str, root: type[BaseModel]) -> Any:

@@ -31,7 +31,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from rllib_scale.networks.inputs import Inputs, InputSpec, ObservationInput
+from rllib_scale.networks.inputs import Inputs, InputSpec, ObservationInput, embedder
 
 
 class BlockWeights(NamedTuple):
@@ -143,7 +143,7 @@ class CrossAttentionPointer(nn.Module):
         self.num_heads = num_heads
         self.logit_clip = logit_clip
         self.inputs = ObservationInput(inputs)
-        self.task_embedder = nn.Sequential(nn.Linear(inputs.task_dim, d), nn.ReLU(), nn.Linear(d, d))
+        self.task_embedder = embedder(inputs.task_dim, d)
         self.server_hidden = nn.Linear(inputs.server_dim, d)
         self.server_embedder = nn.Linear(d, d)
         self.attention = CrossAttention(d, num_heads, num_blocks)

@@ -69,6 +69,11 @@ class Inputs(NamedTuple):
     closed: Tensor  # (B, N), MASKED for a server that must not be chosen, else 0
 
 
+def embedder(features: int, d: int) -> nn.Sequential:
+    """The two layers by which every network embeds a task or a server."""
+    return nn.Sequential(nn.Linear(features, d), nn.ReLU(), nn.Linear(d, d))
+
+
 class ObservationInput(nn.Module):
     """Splits, standardises and masks; the constants are buffers, so a saved network carries them.
 

@@ -8,11 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from rllib_scale.errors import UserError
-from rllib_scale.networks.inputs import InputSpec, ObservationInput
-
-
-def _embedder(features: int, embedding_dim: int) -> nn.Sequential:
-    return nn.Sequential(nn.Linear(features, embedding_dim), nn.ReLU(), nn.Linear(embedding_dim, embedding_dim))
+from rllib_scale.networks.inputs import InputSpec, ObservationInput, embedder
 
 
 class StructuredMLP(nn.Module):
@@ -38,8 +34,8 @@ class StructuredMLP(nn.Module):
         self.num_servers = num_servers
         self.feature_dim = hidden[-1]
         self.inputs = ObservationInput(inputs)
-        self.task_embedder = _embedder(inputs.task_dim, embedding_dim)
-        self.server_embedder = _embedder(inputs.server_dim, embedding_dim)
+        self.task_embedder = embedder(inputs.task_dim, embedding_dim)
+        self.server_embedder = embedder(inputs.server_dim, embedding_dim)
         widths = [(num_servers + 1) * embedding_dim, *hidden]
         layers: list[nn.Module] = []
         for i in range(len(hidden)):

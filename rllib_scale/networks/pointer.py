@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 
 from torch import Tensor, nn
 
-from rllib_scale.networks.inputs import InputSpec, ObservationInput
+from rllib_scale.networks.inputs import InputSpec, ObservationInput, embedder
 
 
 class SetPointer(nn.Module, ABC):
@@ -25,8 +25,8 @@ class SetPointer(nn.Module, ABC):
         d = embedding_dim
         self.feature_dim = d
         self.inputs = ObservationInput(inputs)
-        self.task_embedder = nn.Sequential(nn.Linear(inputs.task_dim, d), nn.ReLU(), nn.Linear(d, d))
-        self.server_embedder = nn.Sequential(nn.Linear(inputs.server_dim, d), nn.ReLU(), nn.Linear(d, d))
+        self.task_embedder = embedder(inputs.task_dim, d)
+        self.server_embedder = embedder(inputs.server_dim, d)
         self.pointer_query = nn.Linear(d, d, bias=False)
         self.pointer_key = nn.Linear(d, d, bias=False)
 

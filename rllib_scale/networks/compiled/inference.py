@@ -70,13 +70,11 @@ def compile_network(network: CrossAttentionPointer | SetPointer | StructuredMLP)
         return _compile_mlp(network)
     norm: Any = network.attention_norms[0]
     weights, eps = _pointer_weights(network), norm.eps
-    task_dim = network.inputs.spec.task_dim
-    server_dim = network.inputs.spec.server_dim
     clip = np.float32(network.logit_clip or 0)
 
     def forward(observation: np.ndarray, mask: np.ndarray | None = None) -> np.ndarray:
         observation = np.ascontiguousarray(observation, dtype=np.float32)
-        servers = (observation.shape[1] - task_dim) // server_dim
+        servers = network.inputs.spec.num_servers(observation.shape[1])
         logits = np.empty((len(observation), servers), dtype=np.float32)
         _pointer_forward(observation, as_mask(mask), logits, weights, clip, np.float32(eps))
         return logits
@@ -325,7 +323,7 @@ def _compile_mlp(network: StructuredMLP) -> Forward:
         return np.maximum(x @ w1 + b1, 0) @ w2 + b2
 
     def forward(observation: np.ndarray, mask: np.ndarray | None = None) -> np.ndarray:
-        network.check_servers((observation.shape[1] - spec.task_dim) // spec.server_dim)
+        network.check_servers(spec.num_servers(observation.shape[1]))
         size = len(observation)
         servers = observation[:, spec.task_dim :].reshape(-1, spec.server_dim)
         parts = (embed(observation[:, : spec.task_dim], task), embed(servers, server).reshape(size, -1))
