@@ -139,10 +139,15 @@ def in_rows(
     return found
 
 
+def low_to_high(values: pd.Series) -> str:
+    """'5', or '3 to 5' where values differ."""
+    low, high = values.min(), values.max()
+    return "unknown" if pd.isna(low) else f"{int(low)}" if low == high else f"{int(low)} to {int(high)}"
+
+
 def count_range(counts: pd.Series, noun: str) -> str:
     """'5 seeds', or '3 to 5 seeds' where the counts differ."""
-    low, high = int(counts.min()), int(counts.max())
-    return f"{low if low == high else f'{low} to {high}'} {noun}{'' if high == 1 else 's'}"
+    return f"{low_to_high(counts)} {noun}{'' if counts.max() == 1 else 's'}"
 
 
 def counts(table: pd.DataFrame) -> str:

@@ -9,7 +9,7 @@ import pandas as pd
 
 from rllib_scale.errors import counted
 
-from ..figures.chart import varies
+from ..figures.chart import low_to_high, varies
 from ..labels import LOWER_IS_BETTER, noun
 from ..load import Results
 from ..paper import PAPER_EPOCHS
@@ -33,7 +33,9 @@ def training_lines(results: Results) -> list[str]:
     for name in variants(trials):
         own = of_variant[name]
         seeds = own["train_seed"].nunique()
-        how = f"{_range(own['epochs'])} epochs ({_range(own['env_steps'])} env steps), {counted(seeds, 'seed')}"
+        how = (
+            f"{low_to_high(own['epochs'])} epochs ({low_to_high(own['env_steps'])} env steps), {counted(seeds, 'seed')}"
+        )
         trained.setdefault(how, []).append(name)
     lines = [f"Trained for {how}: {listed(names)}." for how, names in trained.items()]
     if trained:
@@ -134,11 +136,3 @@ def listed(names: Sequence[str], most: int = MOST_NAMES) -> str:
     names = [*names[:most], f"{len(names) - most} more"] if len(names) > most else names
     *others, last = names
     return f"{', '.join(others)} and {last}" if others else last
-
-
-def _range(values: pd.Series) -> str:
-    present = values.dropna()
-    if present.empty:
-        return "unknown"
-    low, high = int(present.min()), int(present.max())
-    return f"{low}" if low == high else f"{low} to {high}"

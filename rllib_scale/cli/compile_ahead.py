@@ -84,7 +84,7 @@ def replicas() -> None:
     from rllib_scale.live.holding import HoldingRouter
     from rllib_scale.live.requests import RouterSettings
     from rllib_scale.policies.make import make_policy
-    from rllib_scale.simulator.services import make_engine
+    from rllib_scale.simulator.engine import make_engine
 
     env = scenario(ON_REPLICAS).at_scale(2)
     engine = make_engine(env)

@@ -22,7 +22,7 @@ from rllib_scale.envs.spaces import (
     resolve_config,
 )
 from rllib_scale.errors import UserError
-from rllib_scale.simulator.services import make_engine
+from rllib_scale.simulator.engine import make_engine
 
 Observation = NDArray[np.float32]
 

@@ -23,7 +23,7 @@ from rllib_scale.envs.spaces import (
     resolve_config,
 )
 from rllib_scale.errors import UserError
-from rllib_scale.simulator.services import make_engine
+from rllib_scale.simulator.engine import make_engine
 
 Flags = NDArray[np.bool_]
 StepResult = tuple[Any, NDArray[np.float64], Flags, Flags, dict[str, Any]]

@@ -9,8 +9,7 @@ from rllib_scale.bounds.lower_bounds import lower_bounds
 from rllib_scale.config import EnvConfig
 from rllib_scale.evaluation.workflows import workflow_metrics
 from rllib_scale.observation.policy import Policy
-from rllib_scale.simulator.engine import Engine
-from rllib_scale.simulator.services import make_engine
+from rllib_scale.simulator.engine import Engine, make_engine
 from rllib_scale.workloads.generators import generate
 from rllib_scale.workloads.model import Workload
 

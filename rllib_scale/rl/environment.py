@@ -26,8 +26,7 @@ from rllib_scale.observation.replicas import REPLICAS
 from rllib_scale.plugins import unpinned
 from rllib_scale.rl.drawn_problems import DrawnEngines, draw_problem, largest
 from rllib_scale.schedulers.asked_visits import AskedVisits
-from rllib_scale.simulator.engine import Engine
-from rllib_scale.simulator.services import make_engine
+from rllib_scale.simulator.engine import Engine, make_engine
 from rllib_scale.workloads.model import Workload
 from rllib_scale.workloads.random_numbers import mixed_seed, words_of
 

@@ -262,10 +262,6 @@ class Engine:
         of = self._state.workflows[b, self._state.tasks[b, rows]["workflow"]]
         return list(zip(of["number"].tolist(), (rows - of["first_task"]).tolist(), strict=True))
 
-    def available(self, b: int = 0) -> np.ndarray:
-        """(N,) virtual availability of each server [s]: a place awaited, and those that wait for it in this round."""
-        return self.snapshot(b).available_at_s
-
     def metrics(self, b: int = 0) -> dict[str, float | int]:
         """Metrics of environment b so far; names and units in `rllib_scale/results/columns.py`."""
         b = self._checked(b)
@@ -390,3 +386,12 @@ class Engine:
             if all(size <= width for size, width in zip(sizes, have, strict=True)):
                 sizes = (2 * have[0], 2 * have[1], 2 * have[2])
             self._use(with_room(s, problem, *sizes), problem)
+
+
+def make_engine(config: EnvConfig, num_envs: int = 1) -> Any:
+    """An `Engine`, or where servers are replicas of a language model a `ReplicaEngine`, which is compiled then."""
+    if not config.on_replicas:
+        return Engine(config, num_envs)
+    from rllib_scale.simulator.replicas.engine import ReplicaEngine
+
+    return ReplicaEngine(config, num_envs)

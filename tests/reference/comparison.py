@@ -110,7 +110,7 @@ def assert_same_state(engine: Engine, sim: ReferenceSimulator, candidates: bool 
     if candidates:
         assert list(map(tuple, engine.offers(0))) == sim.offers()
         assert engine.fit[0].tolist() == sim.fit().tolist()
-    np.testing.assert_allclose(engine.available(0), sim.available(), err_msg="available", **EXACT)
+    np.testing.assert_allclose(engine.snapshot().available_at_s, sim.available(), err_msg="available", **EXACT)
     np.testing.assert_allclose(engine.observation[0], sim.observation(), err_msg="observation", **FLOAT32)
 
 

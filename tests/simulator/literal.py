@@ -96,7 +96,7 @@ class EngineUnderTest:
         return self.engine.fit[0]
 
     def available(self):
-        return self.engine.available(0)
+        return self.engine.snapshot().available_at_s
 
     def observation(self):
         return self.engine.observation[0]

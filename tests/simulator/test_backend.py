@@ -30,7 +30,7 @@ def test_a_round_by_hand() -> None:
     assert cluster.apply(Answer(0, 0, 1)) == "started"  # 8 GFLOP at 4 GFLOPS: until 3 s
     assert cluster.apply(Answer(0, 2, 0)) == "no_fit"  # 12 GB on 8
     assert cluster.apply(Answer(0, 2, 1)) == "waits"
-    assert cluster.engine.available().tolist() == [1.0, 4.0]  # 3 s, and 4 GFLOP that wait
+    assert cluster.engine.snapshot().available_at_s.tolist() == [1.0, 4.0]  # 3 s, and 4 GFLOP that wait
     assert cluster.apply(Answer(0, 1, PASS)) == "passed"
     with pytest.raises(ValueError, match="workflow 0, task 2"):
         cluster.apply(Answer(0, 2, 1))  # it waits already
@@ -51,7 +51,7 @@ def test_steps_and_dispatches_of_one_round() -> None:
         engine.dispatch(np.array([(0, 0, 1, 0)]))
     engine.dispatch(np.array([(0, 0, 2, 1)]))  # waits, too; the round ends, and what waits for the fast one with it
     assert (engine.clock[0], engine.offers()) == (3.0, [(0, 1)])
-    assert engine.available().tolist() == [3.0, 3.0]
+    assert engine.snapshot().available_at_s.tolist() == [3.0, 3.0]
     with pytest.raises(ValueError, match="workflow 0, task 1"):
         engine.dispatch(np.array([(0, 0, 2, 1), (0, 0, 1, 1), (0, 0, 1, 0)]))  # the second is told to wait
     engine.dispatch(np.zeros((0, 4)))
@@ -89,7 +89,7 @@ def test_a_busy_server_is_refused_and_changes_nothing_without_reservations() -> 
 
 
 @pytest.mark.parametrize("b", [-1, 2, 2**40])
-@pytest.mark.parametrize("name", ["answer", "snapshot", "offers", "available", "metrics", "schedule"])
+@pytest.mark.parametrize("name", ["answer", "snapshot", "offers", "metrics", "schedule"])
 def test_an_environment_that_is_not_there_is_refused(name: str, b: int) -> None:
     """Compiled code checks no bounds: it would read and write memory of others."""
     engine = Engine(EnvConfig(), 2)
