@@ -30,6 +30,8 @@ from rllib_scale.simulator.outside_rounds import seen_in_round, step_on
 
 (RANDOM, ROUND_ROBIN, FASTEST, EARLIEST_FINISH, LARGE_ONLY, BEST_FIT) = range(6)
 (FINISH_WITH_TRANSFER, STICKY, POWER_OF_TWO, LEAST_LOADED, PREFIX_AFFINITY) = range(6, 11)
+DRAWING = (RANDOM, POWER_OF_TWO, LEAST_LOADED, PREFIX_AFFINITY)
+"""Those that need a random number for each server and task."""
 WAY = np.dtype(
     [
         ("rule", "i8"),  # of the above
@@ -56,13 +58,14 @@ DRAWN_AHEAD = 64
 class ChoosingRule(Scheduler):
     """A rule of this package. Its choices are compiled, and so are whole rounds of a live cluster or a router.
 
+    It plays any problem: with `on_busy: step` it waits by naming a busy server, with `on_busy: reserve` that one is
+    reserved, and with `mask: feasible` it chooses among the open ones.
+
     Attributes:
         rule: which; of RANDOM to PREFIX_AFFINITY.
-        draws: whether it needs a random number for each server and task.
     """
 
     rule: ClassVar[int]
-    draws: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -86,6 +89,7 @@ class ChoosingRule(Scheduler):
             self._way[name] = value
         self._head = features.head
         self._last = self._no_draws = np.zeros(0)
+        self._draws = self.rule in DRAWING
 
     def reset(self, seeds: list[tuple[int, int]]) -> None:
         """See `BasePolicy.reset`."""
@@ -106,7 +110,7 @@ class ChoosingRule(Scheduler):
         self._way["server"] = self._head(candidates)
         if len(self._last) != rows:
             self._last = np.full(rows, -1)
-        draws = self.draw(servers) if self.draws else self._nothing_drawn(rows, servers)
+        draws = self.draw(servers) if self._draws else self._nothing_drawn(rows, servers)
         seen = np.ascontiguousarray(observation, dtype=np.float32), np.ascontiguousarray(fit, dtype=np.uint8)
         _choose_all(self._way, *seen, draws, self._last, chosen)
         return chosen
@@ -125,15 +129,15 @@ class ChoosingRule(Scheduler):
         self._way["server"] = self._head(shape[0])
         wanted = True
         while wanted and asks > 0:
-            count = min(asks, DRAWN_AHEAD) if self.draws else asks
-            if self.draws:
+            count = min(asks, DRAWN_AHEAD) if self._draws else asks
+            if self._draws:
                 generator = self.generators[0].bit_generator
                 before, draws = generator.state, self.generators[0].random((count, shape[1]))
             else:
                 draws = self._nothing_drawn(1, shape[1])
             answered, wanted = _choose_on(self._way, count, draws, self._last, outcomes, table)
             asks -= answered
-            if self.draws and answered < count:  # as if the others had not been drawn
+            if self._draws and answered < count:  # as if the others had not been drawn
                 generator.state = before
                 self.generators[0].random((answered, shape[1]))
 

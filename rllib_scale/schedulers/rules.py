@@ -27,123 +27,61 @@ from rllib_scale.schedulers.replicas import REPLICA_RULES
 from rllib_scale.schedulers.reserving import Hungarian, MaxMin, MinMin, NonBlocking, Price, Reserve
 
 
-class RandomFeasible(ChoosingRule):
-    """Any idle server that fits, uniformly."""
-
-    name = "random-feasible"
-    description = "an idle server that fits, uniformly at random"
-    rule, draws = choosing.RANDOM, True
-
-
-class RoundRobin(ChoosingRule):
-    """The next idle server that fits, in cyclic order after the last one named that was."""
-
-    name = "round-robin"
-    description = "the next idle server that fits, in cyclic order"
-    rule = choosing.ROUND_ROBIN
+def _choosing(feature_set: str | None, rules: dict[str, tuple[int, str]]) -> dict[str, type[Scheduler]]:
+    """Rules that decide for one task at a time, by name: how each chooses, and its description."""
+    return {
+        name: type("ChoosingRule", (ChoosingRule,), shared | {"name": name, "rule": rule, "description": description})
+        for shared in [{"__module__": __name__, "feature_set": feature_set}]
+        for name, (rule, description) in rules.items()
+    }
 
 
-class FastestIdle(ChoosingRule):
-    """The fastest idle server that fits."""
-
-    name = "fastest-idle"
-    description = "the fastest idle server that fits"
-    rule = choosing.FASTEST
-
-
-class EarliestFinish(ChoosingRule):
-    """The server that would finish the task first, its running task awaited: it may wait for a fast one."""
-
-    name = "earliest-finish"
-    description = "the server that would finish the task first, waiting for it where it is busy"
-    rule = choosing.EARLIEST_FINISH
-
-
-class LargeOnly(ChoosingRule):
-    """The servers of the highest capacity, waiting for the one that is free first.
-
-    Others only where a mask forbids to wait, or where those are too small for the task: the fastest first.
-    """
-
-    name = "large-only"
-    description = "only servers of the highest capacity, waiting for the one that is free first"
-    rule = choosing.LARGE_ONLY
-
-
-class BestFitMemory(ChoosingRule):
-    """The idle server whose memory is enough by the smallest margin."""
-
-    name = "best-fit-memory"
-    description = "the idle server whose memory is enough by the smallest margin"
-    rule = choosing.BEST_FIT
-
-
-class LocalityRule(ChoosingRule):
-    """A rule that knows where a task's input is, or that shares out load; it reads the feature set `rounds`.
-
-    It plays any problem: with `on_busy: step` it waits as every rule does, with `on_busy: reserve` a busy server that
-    it names is reserved, and with `mask: feasible` it chooses among the open ones.
-    """
-
-    feature_set = "rounds"
-
-
-class EarliestFinishTransfer(LocalityRule):
-    """The server that would finish the task first, its tasks awaited and the input moved."""
-
-    name = "earliest-finish-transfer"
-    description = "the server that would finish the task first, its tasks awaited and the task's input moved"
-    rule = choosing.FINISH_WITH_TRANSFER
-
-
-class Sticky(LocalityRule):
-    """The server where the task's input is, unless the wait there is longer than moving it; else as earliest finish."""
-
-    name = "sticky"
-    description = "where the task's input is, unless the wait is longer than moving it; else earliest-finish-transfer"
-    rule = choosing.STICKY
-
-
-class PowerOfTwo(LocalityRule):
-    """Of two random servers the one that is available earlier.
-
-    Source: M. Mitzenmacher, The power of two choices in randomized load balancing, IEEE TPDS 12(10), 2001.
-    """
-
-    name = "power-of-two"
-    description = "of two random servers that fit the one that is available earlier"
-    rule, draws = choosing.POWER_OF_TWO, True
-
-
-class LeastLoaded(LocalityRule):
-    """The server with the smallest share of busy places; an open one, where there is one."""
-
-    name = "least-loaded"
-    description = "the open server with the smallest share of busy places, ties at random; else the next free"
-    rule, draws = choosing.LEAST_LOADED, True
-
-
-class PrefixAffinity(LocalityRule):
-    """The server that holds the prefix, unless the load is out of balance: as Ray Serve's PrefixCacheAffinityRouter.
-
-    The prefix of a task, its KV cache, is where its first predecessor ran. The load of a server is the share of its
-    places that are busy. Where two servers' loads differ by more than `imbalance`, power-of-two decides. A task without
-    a prefix goes to the server with the least memory in use. (Ray Serve 2.60 counts requests, not shares, and compares
-    prefixes by their text: with less than a tenth in common it takes the server that holds the fewest characters.)
-    """
-
-    name = "prefix-affinity"
-    description = "the server with the prefix (KV cache), unless loads differ too much, then power-of-two"
-    rule, draws = choosing.PREFIX_AFFINITY, True
-
-
-RULES: dict[str, type[Scheduler]] = {
-    rule.name: rule
-    for rule in (
-        *(RandomFeasible, RoundRobin, FastestIdle, EarliestFinish, LargeOnly, BestFitMemory),
-        *(EarliestFinishTransfer, Sticky, PowerOfTwo, LeastLoaded, PrefixAffinity),
-    )
-}
+# Those that know where a task's input is, or that share out load, read the feature set `rounds`.
+RULES = _choosing(
+    None,
+    {
+        "random-feasible": (choosing.RANDOM, "an idle server that fits, uniformly at random"),
+        "round-robin": (choosing.ROUND_ROBIN, "the next idle server that fits, in cyclic order"),
+        "fastest-idle": (choosing.FASTEST, "the fastest idle server that fits"),
+        "earliest-finish": (
+            choosing.EARLIEST_FINISH,
+            "the server that would finish the task first, waiting for it where it is busy",
+        ),
+        # Others only where a mask forbids to wait, or where those are too small for the task: the fastest first.
+        "large-only": (
+            choosing.LARGE_ONLY,
+            "only servers of the highest capacity, waiting for the one that is free first",
+        ),
+        "best-fit-memory": (choosing.BEST_FIT, "the idle server whose memory is enough by the smallest margin"),
+    },
+) | _choosing(
+    "rounds",
+    {
+        "earliest-finish-transfer": (
+            choosing.FINISH_WITH_TRANSFER,
+            "the server that would finish the task first, its tasks awaited and the task's input moved",
+        ),
+        "sticky": (
+            choosing.STICKY,
+            "where the task's input is, unless the wait is longer than moving it; else earliest-finish-transfer",
+        ),
+        # M. Mitzenmacher, The power of two choices in randomized load balancing, IEEE TPDS 12(10), 2001.
+        "power-of-two": (choosing.POWER_OF_TWO, "of two random servers that fit the one that is available earlier"),
+        "least-loaded": (
+            choosing.LEAST_LOADED,
+            "the open server with the smallest share of busy places, ties at random; else the next free",
+        ),
+        # As Ray Serve's PrefixCacheAffinityRouter. The prefix of a task, its KV cache, is where its first predecessor
+        # ran; a task without one goes to the server with the least memory in use. The load of a server is the share of
+        # its places that are busy: where two differ by more than `imbalance`, power-of-two decides. (Ray Serve 2.60
+        # counts requests, not shares, and compares prefixes by their text: with less than a tenth in common it takes
+        # the server that holds the fewest characters.)
+        "prefix-affinity": (
+            choosing.PREFIX_AFFINITY,
+            "the server with the prefix (KV cache), unless loads differ too much, then power-of-two",
+        ),
+    },
+)
 DISPATCHERS: dict[str, type[BasePolicy]] = {
     dispatcher.name: dispatcher
     for dispatcher in (

@@ -214,7 +214,9 @@ def test_a_policy_is_played_at_scales_it_was_not_trained_at(policy: Path, tmp_pa
 
 
 def test_names_are_whole_and_what_says_nothing_is_no_column(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "finance.py").write_text("from rllib_scale.schedulers.rules import FastestIdle as Greedy\n")
+    (tmp_path / "finance.py").write_text(
+        "from rllib_scale.schedulers.rules import RULES\nGreedy = RULES['fastest-idle']\n"
+    )
     monkeypatch.syspath_prepend(tmp_path)
     assert " finance:Greedy " in succeed("evaluate", "fastest-idle", "finance:Greedy", "--episodes", 1, "--scales", 8)
     done = invoke("evaluate", "fastest-idle", "zoo:context-price", "--scenario", "steady-0.5", "--episodes", 2)

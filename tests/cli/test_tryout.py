@@ -37,7 +37,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     env = scenario("steady-0.5").at_scale(4)
     long = env.model_copy(update={"episode": env.episode.model_copy(update={"arrivals_until_s": 1000.0})})
     generate(long, 1, 0).save(folder / "trace.json")
-    (folder / "worst.py").write_text("from rllib_scale.schedulers.rules import RoundRobin as Turns\n")
+    (folder / "worst.py").write_text("from rllib_scale.schedulers.rules import RULES\nTurns = RULES['round-robin']\n")
     return folder
 
 

@@ -185,15 +185,18 @@ def test_what_a_config_cannot_name_is_refused() -> None:
 # ---------------------------------------------------------------------- live
 
 
-def test_the_router_and_the_library_take_a_name() -> None:
+def test_the_router_and_the_library_take_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from rllib_scale.config import TierConfig
     from rllib_scale.live import Cluster
     from rllib_scale.live.requests import RouterSettings
     from rllib_scale.live.routing import policy_of
 
     assert policy_of(RouterSettings(scheduler="zoo:context-price"))[0].name == "zoo:context-price"
-    by_path = policy_of(RouterSettings(scheduler="rllib_scale.schedulers.rules:LargeOnly"))[0]
-    assert type(by_path).__name__ == "LargeOnly"
+    (tmp_path / "own_rule.py").write_text(
+        "from rllib_scale.schedulers.rules import RULES\nMine = RULES['large-only']\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    assert policy_of(RouterSettings(scheduler="own_rule:Mine"))[0].name == "own_rule:Mine"
     tiers = [TierConfig(name="one", count=4, compute_gflops=1.0, memory_gb=8.0, idle_power_w=1.0, busy_power_w=2.0)]
     with pytest.raises(UserError, match="did you mean 'zoo:scale'"):
         Cluster("zoo:scal", tiers=tiers)
