@@ -6,7 +6,7 @@ import copy
 
 import numpy as np
 
-from rllib_scale.config import DecisionMode, EnvConfig, TrialConfig
+from rllib_scale.config import DecisionMode, TrialConfig
 from rllib_scale.networks.build import Network
 from rllib_scale.networks.compiled.inference import compile_network
 from rllib_scale.observation.view import View
@@ -31,17 +31,11 @@ class VisitingPolicy(Exported, VisitingDispatcher):
         self.decision = decision
         self.network = copy.deepcopy(network).eval()
         self._forward = compile_network(self.network)
-        self._moves_take_time = True
-
-    def problem(self, env: EnvConfig) -> EnvConfig:
-        """See `Policy.problem`."""
-        self._moves_take_time = env.communication.mode == "transfer"
-        return super().problem(env)
 
     def reset(self, seeds: list[tuple[int, int]]) -> None:
         """See `BasePolicy.reset`."""
         super().reset(seeds)
-        self.asked = AskedVisits(len(seeds), self._moves_take_time, self.trial.visits_by)
+        self.asked = AskedVisits(len(seeds), self.moves_take_time, self.trial.visits_by)
 
     def decide(self, view: View) -> np.ndarray:
         """See `VisitingDispatcher.decide`."""

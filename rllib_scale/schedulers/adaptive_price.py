@@ -16,7 +16,6 @@ import numpy as np
 from safetensors.numpy import load_file
 
 from rllib_scale import zoo
-from rllib_scale.config import EnvConfig
 from rllib_scale.config.schedulers import AdaptivePriceParameters
 from rllib_scale.observation.view import View
 from rllib_scale.schedulers.adaptive_terms import INPUTS, THETA, AdaptiveTerms
@@ -56,18 +55,12 @@ class AdaptivePrice(PricingDispatcher):
             raise ValueError(f"weights {given.shape}: must be {SHAPE}")
         self.weights = self.parameters.strength * given
         self.weights[..., THETA.index("age"), 0] += AGE * self.parameters.tail
-        self._moves_take_time = True
-
-    def problem(self, env: EnvConfig) -> EnvConfig:
-        """See `Policy.problem`."""
-        self._moves_take_time = env.communication.mode == "transfer"
-        return super().problem(env)
 
     def reset(self, seeds: list[tuple[int, int]]) -> None:
         """See `BasePolicy.reset`."""
         super().reset(seeds)
         weights = np.broadcast_to(self.weights, (len(seeds), *SHAPE))
-        self.learned = AdaptiveTerms(weights, self._moves_take_time, self.parameters.scarce)
+        self.learned = AdaptiveTerms(weights, self.moves_take_time, self.parameters.scarce)
 
     def change_servers(self, seeds: list[tuple[int, int]]) -> None:
         """See `BasePolicy.change_servers`."""

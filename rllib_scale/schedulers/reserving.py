@@ -11,6 +11,7 @@ from abc import abstractmethod
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
+from rllib_scale.config import EnvConfig
 from rllib_scale.observation.policy import Batch
 from rllib_scale.observation.starting import give_one
 from rllib_scale.observation.view import View
@@ -29,9 +30,16 @@ class VisitingDispatcher(BasePolicy):
 
     Attributes:
         visits: what visits, since `reset`.
+        moves_take_time: whether what is moved to a server takes time there, in the problem that it plays.
     """
 
     can_be_asked = True
+    moves_take_time = True
+
+    def problem(self, env: EnvConfig) -> EnvConfig:
+        """See `Policy.problem`."""
+        self.moves_take_time = env.communication.mode == "transfer"
+        return super().problem(env)
 
     def advance(self, batch: Batch) -> None:
         """See `Policy.advance`."""

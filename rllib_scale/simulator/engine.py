@@ -34,6 +34,11 @@ MAX_NUMBER = 2**62
 """Numbers of workflows, tasks and servers are below it."""
 
 
+def _shown(name: str, what: str) -> Any:
+    """An array of the state, as it is: the engine's own, which the next call overwrites."""
+    return property(lambda engine: getattr(engine._state, name), doc=what)
+
+
 class Engine:
     """B environments that are played together by one compiled call [SCALE, sec. 3 and 4.1; docs/simulator.md].
 
@@ -76,10 +81,11 @@ class Engine:
 
     # ------------------------------------------------------------------ what one reads
 
-    @property
-    def observation(self) -> np.ndarray:
-        """(B, W) float32 of the config's feature set; with the paper's, 5 + 5N."""
-        return self._state.observation
+    observation = _shown("observation", "(B, W) float32 of the config's feature set; with the paper's, 5 + 5N.")
+    outcome = _shown("outcome", "(B,) int64, what came of the last answer of `step`: an index into OUTCOMES.")
+    elapsed = _shown("elapsed", "(B,) float64 s that passed from the last decision to this one, or to the end.")
+    reward = _shown("reward", "(B,) float64, of the last step.")
+    done = _shown("done", "(B,) bool.")
 
     @property
     def fit(self) -> np.ndarray:
@@ -88,16 +94,6 @@ class Engine:
             _fit_batch(self._table)
             self._fit_is_known = True
         return self._state.fit
-
-    @property
-    def outcome(self) -> np.ndarray:
-        """(B,) int64, what came of the last answer of `step`: index into observation.answers.OUTCOMES."""
-        return self._state.outcome
-
-    @property
-    def elapsed(self) -> np.ndarray:
-        """(B,) float64 s that passed from the last decision to this one, or to the end."""
-        return self._state.elapsed
 
     @property
     def mask(self) -> np.ndarray:
@@ -112,16 +108,6 @@ class Engine:
         env, n = self._state.env, self.num_rows
         offered = (actions // n < env["num_offered"]) | (actions == self.candidates * n)
         return offered | (env["end"] != layout.RUNNING)
-
-    @property
-    def reward(self) -> np.ndarray:
-        """(B,) float64, of the last step."""
-        return self._state.reward
-
-    @property
-    def done(self) -> np.ndarray:
-        """(B,) bool."""
-        return self._state.done
 
     @property
     def clock(self) -> np.ndarray:
