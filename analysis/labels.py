@@ -13,6 +13,7 @@ LABELS = {
     "unfinished": "unfinished tasks",
     "response_mean_s": "response of completed tasks (s)",
     "response_censored_s": "mean response of all tasks that arrived (s)",
+    "response_p95_s": "response, 95th percentile (s)",
     "above_bound_percent": "above bound (%)",
     "response_censored_p99_s": "calls, 99 % (s)",
     "jct_mean_s": "mean JCT (s)",
@@ -22,7 +23,7 @@ LABELS = {
     "jct_p95_s": "95th percentile of JCT (s)",
     "jct_p99_s": "99th percentile of JCT (s)",
     "sojourn_mean_s": "on the cluster (s)",
-    "sojourn_p95_s": "on it, 95 % (s)",
+    "sojourn_p95_s": "on the cluster, 95th percentile (s)",
     "slo_share": "within objective",
     "moved_share": "moved",
     "failed_attempts": "failed attempts",
@@ -64,17 +65,6 @@ LABELS = {
     "invalid_busy_avoidable": "invalid: busy, another free",
     "invalid_busy_unavoidable": "invalid: busy, none free",
 }
-LABELS |= {
-    f"against_base_{metric}": f"{name}, %"
-    for metric, name in (
-        ("response_censored_s", "mean response of all tasks that arrived"),
-        ("response_p95_s", "response, 95th percentile"),
-        ("jct_mean_s", "mean JCT"),
-        ("jct_p95_s", "95th percentile of JCT"),
-        ("sojourn_mean_s", "on the cluster"),
-        ("sojourn_p95_s", "on the cluster, 95th percentile"),
-    )
-}
 LABELS |= {"mean_rank": "mean rank", "worst_ratio": "worst ratio to the best", "worst_in": "in"}
 LABELS["gap_closed_percent"] = "gap to the bound closed, %"
 LABELS |= {"problems": "problems", "worst_against_base": "worst ratio", "worse_percent": "worse than it, % of problems"}
@@ -108,12 +98,13 @@ LOWER_IS_BETTER = frozenset(
     | {"response_censored_p99_s", "jct_censored_s", "jct_censored_p99_s"}
     | {"ttft_mean_s", "ttft_p95_s", "tpot_mean_s", "session_mean_s", "recomputed_tokens", "longest_hold_s"}
     | {"invalid_no_fit", "invalid_busy_avoidable", "invalid_busy_unavoidable", "objective", "objective_validation"}
-    | {name for name in LABELS if name.startswith("against_base_")}
 )
 HIGHER_IS_BETTER = frozenset(
     {"completed", "completed_per_server", "episode_return", "slo_share", "gap_closed_percent"}
     | {"goodput_per_s", "output_per_gpu_hour", "hit_rate"}
 )
+AGAINST_BASE = "against_base_"
+"""Prefix of the columns with the ratio of a time to that of the base rule, in per cent."""
 AXIS_WIDTH = 26
 """Letters in a line of an axis' label."""
 TIER_PREFIX = "tier_"
@@ -124,6 +115,8 @@ def label(column: str) -> str:
     """The heading of a column, or the label of an axis."""
     if column.startswith(TIER_PREFIX):
         return f"utilisation: {column.removeprefix(TIER_PREFIX)}"
+    if column.startswith(AGAINST_BASE):
+        return f"{noun(column.removeprefix(AGAINST_BASE))}, %"
     return LABELS.get(column, column)
 
 
@@ -134,7 +127,7 @@ def noun(column: str) -> str:
 
 def direction(column: str) -> str:
     """Which values of a column are better, in words; empty where neither is."""
-    if column in LOWER_IS_BETTER:
+    if column in LOWER_IS_BETTER or column.startswith(AGAINST_BASE):
         return "lower is better"
     return "higher is better" if column in HIGHER_IS_BETTER else ""
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from ..labels import AGAINST_BASE as PREFIX
 from ..rows import asked_alike, require_one_setting, variants, ways
 from ..stats import intervals
 from ..stats.intervals import MeanTest, Unit
@@ -20,7 +21,6 @@ METRICS = (
     "sojourn_p95_s",
 )
 """Times above 0, which are compared by their ratio."""
-PREFIX = "against_base_"
 LOWER_BOUND = "bound_capacity_s"
 GAP = "gap_closed_percent"
 TITLE = f"Against {BASE}, %"
