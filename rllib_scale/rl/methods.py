@@ -67,6 +67,7 @@ def build_algorithm_config(trial: TrialConfig) -> AlgorithmConfig:
     return (
         algorithms[trial.algorithm.name](trial)
         .framework("torch")
+        .training(grad_clip=sampled.gradient_clip, grad_clip_by="global_norm")
         .environment(TRAINING_ENV, env_config=plain)
         .env_runners(
             env_runner_cls=ArrayEnvRunner if copies is None else CopiesRunner,
@@ -109,8 +110,6 @@ def _ppo(trial: TrialConfig) -> AlgorithmConfig:
             vf_clip_param=math.inf,
             use_kl_loss=False,
             kl_coeff=0.0,
-            grad_clip=training.gradient_clip,
-            grad_clip_by="global_norm",
             lr=training.learning_rate,
         )
         .rl_module(rl_module_spec=_network_of(SchedulingModule if training.copies is None else CopiesModule, trial))
@@ -126,8 +125,6 @@ def _bc(trial: TrialConfig) -> AlgorithmConfig:
         .training(
             train_batch_size_per_learner=training.steps_per_epoch,
             minibatch_size=training.minibatch_size,
-            grad_clip=training.gradient_clip,
-            grad_clip_by="global_norm",
             lr=training.learning_rate,
         )
         .rl_module(rl_module_spec=_network_of(SchedulingModule, trial))
@@ -181,8 +178,6 @@ def _off_policy(
             n_step=1,
             gamma=settings.gamma,
             train_batch_size_per_learner=settings.batch_size // max(1, trial.resources.learners),
-            grad_clip=settings.gradient_clip,
-            grad_clip_by="global_norm",
             **training,
         )
         .reporting(min_sample_timesteps_per_iteration=0, min_time_s_per_iteration=None)
