@@ -19,45 +19,18 @@ OF_TASKS = ("tasks", "details", "ready", "aside", "released")
 
 def allocate(config: EnvConfig, num_envs: int, problem: layout.Problem) -> layout.State:
     """Arrays for that many environments, none of which has begun."""
-    b, n, k, places = num_envs, len(problem.servers), config.decision.offered, len(problem.server_of)
-    workflows, tasks, edges = 1, len(problem.demand), _edges(len(problem.edges), problem)
-    observation = np.zeros((b, FEATURE_SETS[config.observation.feature_set].width(n, k)), dtype=np.float32)
-    for features in observation:
-        write_static(features, k, problem.static_columns, problem.static, problem.parameters[0])
-    return layout.State(
-        env=np.zeros(b, dtype=layout.ENV),
-        workflows=np.zeros((b, workflows), dtype=layout.WORKFLOW),
-        tasks=np.zeros((b, tasks), dtype=layout.TASK),
-        details=np.zeros((b, tasks), dtype=layout.DETAIL),
-        edges=np.zeros((b, edges), dtype=np.int64),
-        moved=np.zeros((b, edges)),
-        ready=np.zeros((b, tasks), dtype=np.int64),
-        offered=np.zeros((b, k), dtype=np.int64),
-        aside=np.zeros((b, tasks), dtype=np.int64),
-        released=np.zeros((b, tasks), dtype=np.int64),
-        presence=np.zeros((b, n), dtype=layout.PRESENCE),
-        free_places=np.zeros((b, n), dtype=np.int64),
-        free=np.zeros((b, n)),
-        next_end=np.full((b, n), np.inf),
-        power=np.zeros((b, n), dtype=np.float32),
-        room=np.full((b, n), -1.0),
-        limit=np.full((b, n), -1.0),
-        extra=np.zeros((b, n)),
-        reserved=np.zeros((b, n), dtype=np.int64),
-        busy=np.zeros((b, n)),
-        finish=np.full((b, places), np.inf),
-        expected=np.full((b, places), np.inf),
-        running=np.full((b, places), layout.NONE, dtype=np.int64),
-        attempt=np.zeros((b, places), dtype=np.int64),
-        queue=np.zeros((b, places), dtype=np.int64),
-        log=np.zeros((b, FIRST_LOG_ROWS), dtype=layout.LOG),
-        observation=observation,
-        fit=np.zeros((b, k, n), dtype=np.uint8),
-        outcome=np.zeros(b, dtype=np.int64),
-        elapsed=np.zeros(b),
-        reward=np.zeros(b),
-        done=np.ones(b, dtype=bool),
-    )
+    servers, candidates = len(problem.servers), config.decision.offered
+    width = FEATURE_SETS[config.observation.feature_set].width(servers, candidates)
+    sizes = {"B": num_envs, "N": servers, "P": len(problem.server_of), "K": candidates, "L": FIRST_LOG_ROWS, "X": width}
+    sizes |= {"W": 1, "T": len(problem.demand), "E": _edges(len(problem.edges), problem)}
+    arrays = {}
+    for name, (dimensions, kind, first) in layout.arrays_in(layout.State).items():
+        arrays[name] = np.zeros([sizes[each] for each in dimensions], dtype=kind)
+        if first:
+            arrays[name][...] = first
+    for features in arrays["observation"]:
+        write_static(features, candidates, problem.static_columns, problem.static, problem.parameters[0])
+    return layout.State(**arrays)
 
 
 def expected_sizes(config: EnvConfig, problem: layout.Problem) -> tuple[int, int, int]:

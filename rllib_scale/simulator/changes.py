@@ -13,12 +13,11 @@ import numpy as np
 from rllib_scale.compiled import compiled, internal, rare
 from rllib_scale.config import ClusterConfig
 from rllib_scale.simulator.attempts import fail_attempt, leave_if_done, set_room, show
-from rllib_scale.simulator.state import AWAY, DRAINING, UP
+from rllib_scale.simulator.state import AWAY, CHANGE, DRAINING, UP
 from rllib_scale.workloads.random_numbers import exponential, seed_stream
 
 EVENTS = ("join", "drain", "fail")
 JOIN, DRAIN, FAIL = range(3)
-CHANGE = np.dtype([("time", "f8"), ("event", "i8"), ("server", "i8")])
 TO_FAIL, TO_DEPART, TO_LEAVE, TO_JOIN = range(4)
 """What a server that changes at random does next."""
 FIRST_STREAM = 2

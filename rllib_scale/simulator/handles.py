@@ -18,68 +18,14 @@ from numba.core.typing.templates import AttributeTemplate
 from numba.extending import infer_getattr, intrinsic, models, register_model
 from numba.np.arrayobj import make_array, populate_array
 
-from rllib_scale.simulator import state as layout
-from rllib_scale.simulator.changes import CHANGE
-from rllib_scale.simulator.cluster import SERVER
-from rllib_scale.simulator.state import Problem, State
-from rllib_scale.workloads.generators import PARAMETERS as WORKLOAD
-from rllib_scale.workloads.model import TASK_DEMAND
+from rllib_scale.simulator.state import Problem, State, arrays_in
 
 MOST_DIMENSIONS = 3
-_INTEGER, _FLOAT, _BOOL = np.dtype(np.int64), np.dtype(np.float64), np.dtype(np.bool_)
-STATE_ARRAYS: dict[str, tuple[np.dtype[Any], int]] = {
-    "env": (layout.ENV, 1),
-    "workflows": (layout.WORKFLOW, 2),
-    "tasks": (layout.TASK, 2),
-    "details": (layout.DETAIL, 2),
-    "edges": (_INTEGER, 2),
-    "moved": (_FLOAT, 2),
-    "ready": (_INTEGER, 2),
-    "offered": (_INTEGER, 2),
-    "aside": (_INTEGER, 2),
-    "released": (_INTEGER, 2),
-    "presence": (layout.PRESENCE, 2),
-    "free_places": (_INTEGER, 2),
-    "free": (_FLOAT, 2),
-    "next_end": (_FLOAT, 2),
-    "power": (np.dtype(np.float32), 2),
-    "room": (_FLOAT, 2),
-    "limit": (_FLOAT, 2),
-    "extra": (_FLOAT, 2),
-    "reserved": (_INTEGER, 2),
-    "busy": (_FLOAT, 2),
-    "finish": (_FLOAT, 2),
-    "expected": (_FLOAT, 2),
-    "running": (_INTEGER, 2),
-    "attempt": (_INTEGER, 2),
-    "queue": (_INTEGER, 2),
-    "log": (layout.LOG, 2),
-    "observation": (np.dtype(np.float32), 2),
-    "fit": (np.dtype(np.uint8), 3),
-    "outcome": (_INTEGER, 1),
-    "elapsed": (_FLOAT, 1),
-    "reward": (_FLOAT, 1),
-    "done": (_BOOL, 1),
-}
-PROBLEM_ARRAYS: dict[str, tuple[np.dtype[Any], int]] = {
-    "parameters": (layout.PARAMETERS, 1),
-    "workload": (WORKLOAD, 1),
-    "servers": (SERVER, 1),
-    "static_columns": (_INTEGER, 1),
-    "static": (_FLOAT, 2),
-    "server_of": (_INTEGER, 1),
-    "at_random": (_BOOL, 1),
-    "starts_away": (_BOOL, 1),
-    "changes": (CHANGE, 1),
-    "rng": (np.dtype(np.uint64), 2),
-    "demand": (TASK_DEMAND, 1),
-    "edges": (_INTEGER, 2),
-    "moved": (_FLOAT, 1),
-    "tables": (_INTEGER, 2),
-    "successors": (_INTEGER, 1),
-    "reached": (np.dtype(np.uint64), 1),
-}
-"""Type and dimensions of each array, in the order of State and of Problem."""
+STATE_ARRAYS, PROBLEM_ARRAYS = (
+    {name: (kind, len(dimensions)) for name, (dimensions, kind, _) in arrays_in(layout).items()}
+    for layout in (State, Problem)
+)
+"""Type and number of dimensions of each array, in the order of State and of Problem."""
 
 
 def handles(state: State, problem: Problem) -> np.ndarray:

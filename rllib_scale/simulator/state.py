@@ -6,11 +6,15 @@ each workflow and a row for each task, numbered in the order of arrival. One log
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from functools import cache
+from typing import Annotated, Any, NamedTuple, get_type_hints
 
 import numpy as np
 
+from rllib_scale.simulator.cluster import SERVER
 from rllib_scale.simulator.reward import REWARD_PARAMETERS
+from rllib_scale.workloads.generators import PARAMETERS as WORKLOAD
+from rllib_scale.workloads.model import TASK_DEMAND
 
 PARAMETERS = np.dtype(
     [
@@ -168,6 +172,7 @@ LOG = np.dtype(
         ("work", "f8"),  # GFLOP that it does, or did
     ]
 )
+CHANGE = np.dtype([("time", "f8"), ("event", "i8"), ("server", "i8")])
 
 RUNNING, AT_HORIZON, ALL_DONE, AT_MAX_DECISIONS = range(4)
 STEPS, ROUNDS, DISPATCHED = range(3)
@@ -184,62 +189,71 @@ FAR = 1e300
 
 
 class State(NamedTuple):
-    """All arrays of a batch.
+    """All arrays of a batch, each with its dimensions, its type, and what it holds at first where that is not 0.
 
-    B environments, N servers, P places of servers, W workflows, T tasks, E edges, K candidates, L log rows. A server
-    that runs several tasks at once has as many places, which share its memory and stand side by side.
+    B environments, N servers, P places of servers, W workflows, T tasks, E edges, K candidates, L log rows, X columns
+    of an observation. A server that runs several tasks at once has as many places, which share its memory and stand
+    side by side. Edges, queues and stacks hold task rows.
     """
 
-    env: np.ndarray  # (B,) ENV
-    workflows: np.ndarray  # (B, W) WORKFLOW, in order of arrival
-    tasks: np.ndarray  # (B, T) TASK
-    details: np.ndarray  # (B, T) DETAIL, of the same tasks: what is seldom read
-    edges: np.ndarray  # (B, E) int64 task rows: the successors of each task, then, where needed, predecessors
-    moved: np.ndarray  # (B, E) float64 GB of each of these predecessors that its successor needs
-    ready: np.ndarray  # (B, T) int64 heap of the task rows that wait
-    offered: np.ndarray  # (B, K) int64 task rows, in order
-    aside: np.ndarray  # (B, T) int64 task rows
-    released: np.ndarray  # (B, T) int64 heap of task rows, by the end of their delay
-    presence: np.ndarray  # (B, N) PRESENCE
-    free_places: np.ndarray  # (B, N) int64
-    free: np.ndarray  # (B, N) float64 GB
-    next_end: np.ndarray  # (B, N) float64 s, when schedulers expect the next of its tasks to end; inf: it runs none
-    power: np.ndarray  # (B, N) float32 W, drawn now
-    room: np.ndarray  # (B, N) float64 GB that a task may need to start now; -1: none can
-    limit: np.ndarray  # (B, N) float64 GB that a task may need to start ever; -1: the server is away or drains
-    extra: np.ndarray  # (B, N) float64 s by which tasks that wait for it in this round put it off
-    reserved: np.ndarray  # (B, N) int64 stack of servers
-    busy: np.ndarray  # (B, N) float64 s of all attempts, for each place that they take
-    finish: np.ndarray  # (B, P) float64 s; inf: runs nothing
-    expected: np.ndarray  # (B, P) float64 s, when schedulers expect it; inf: runs nothing
-    running: np.ndarray  # (B, P) int64 task row; -1: none
-    attempt: np.ndarray  # (B, P) int64 log row
-    queue: np.ndarray  # (B, P) int64 heap of the busy places, by finish
-    log: np.ndarray  # (B, L) LOG
-    observation: np.ndarray  # (B, W) float32
-    fit: np.ndarray  # (B, K, N) uint8 of each candidate: observation.masks.CLOSED, BUSY or OPEN
-    outcome: np.ndarray  # (B,) int64 of the last answer: observation.answers.OUTCOMES
-    elapsed: np.ndarray  # (B,) float64 s from the last decision to this one
-    reward: np.ndarray  # (B,) float64
-    done: np.ndarray  # (B,) bool
+    env: Annotated[np.ndarray, "B", ENV]
+    workflows: Annotated[np.ndarray, "BW", WORKFLOW]  # in order of arrival
+    tasks: Annotated[np.ndarray, "BT", TASK]
+    details: Annotated[np.ndarray, "BT", DETAIL]  # of the same tasks: what is seldom read
+    edges: Annotated[np.ndarray, "BE", "i8"]  # successors of each task, then, where needed, predecessors
+    moved: Annotated[np.ndarray, "BE", "f8"]  # GB of each of these predecessors that its successor needs
+    ready: Annotated[np.ndarray, "BT", "i8"]  # heap of those that wait
+    offered: Annotated[np.ndarray, "BK", "i8"]  # in order
+    aside: Annotated[np.ndarray, "BT", "i8"]
+    released: Annotated[np.ndarray, "BT", "i8"]  # heap, by the end of their delay
+    presence: Annotated[np.ndarray, "BN", PRESENCE]
+    free_places: Annotated[np.ndarray, "BN", "i8"]
+    free: Annotated[np.ndarray, "BN", "f8"]  # GB
+    next_end: Annotated[np.ndarray, "BN", "f8", np.inf]  # s, when the next of its tasks is expected to end
+    power: Annotated[np.ndarray, "BN", "f4"]  # W, drawn now
+    room: Annotated[np.ndarray, "BN", "f8", -1.0]  # GB that a task may need to start now; -1: none can
+    limit: Annotated[np.ndarray, "BN", "f8", -1.0]  # GB that one may need to start ever; -1: away, or drains
+    extra: Annotated[np.ndarray, "BN", "f8"]  # s by which tasks that wait for it in this round put it off
+    reserved: Annotated[np.ndarray, "BN", "i8"]  # stack of servers
+    busy: Annotated[np.ndarray, "BN", "f8"]  # s of all attempts, for each place that they take
+    finish: Annotated[np.ndarray, "BP", "f8", np.inf]  # s; inf: runs nothing
+    expected: Annotated[np.ndarray, "BP", "f8", np.inf]  # s, when schedulers expect it; inf: runs nothing
+    running: Annotated[np.ndarray, "BP", "i8", NONE]  # task row; -1: none
+    attempt: Annotated[np.ndarray, "BP", "i8"]  # log row
+    queue: Annotated[np.ndarray, "BP", "i8"]  # heap of the busy places, by finish
+    log: Annotated[np.ndarray, "BL", LOG]
+    observation: Annotated[np.ndarray, "BX", "f4"]
+    fit: Annotated[np.ndarray, "BKN", "u1"]  # of each candidate: observation.masks.CLOSED, BUSY or OPEN
+    outcome: Annotated[np.ndarray, "B", "i8"]  # of the last answer: observation.answers.OUTCOMES
+    elapsed: Annotated[np.ndarray, "B", "f8"]  # s from the last decision to this one
+    reward: Annotated[np.ndarray, "B", "f8"]
+    done: Annotated[np.ndarray, "B", "?", True]
 
 
 class Problem(NamedTuple):
     """What does not change during a run: parameters and servers; and scratch for the largest workflow."""
 
-    parameters: np.ndarray  # (1,) PARAMETERS
-    workload: np.ndarray  # (1,) generators.PARAMETERS
-    servers: np.ndarray  # (N,) cluster.SERVER
-    static_columns: np.ndarray  # (S,) int64 of a server's features: those that do not change while it is there
-    static: np.ndarray  # (N, S) float64, their values
-    server_of: np.ndarray  # (P,) int64, of each place
-    at_random: np.ndarray  # (servers,) bool: changes at random
-    starts_away: np.ndarray  # (servers,) bool
-    changes: np.ndarray  # (C,) changes.CHANGE, scheduled
-    rng: np.ndarray  # (3, 4) uint64 generators of workloads, of the errors of estimates, and of stragglers
-    demand: np.ndarray  # (T,) generators.TASK_DEMAND
-    edges: np.ndarray  # (E, 2) int64
-    moved: np.ndarray  # (E,) float64 GB, of each of these edges
-    tables: np.ndarray  # (5, T + 1) int64, of the DAG; see load.py
-    successors: np.ndarray  # (E,) int64
-    reached: np.ndarray  # (T,) uint64, 0 between calls
+    parameters: Annotated[np.ndarray, "1", PARAMETERS]
+    workload: Annotated[np.ndarray, "1", WORKLOAD]
+    servers: Annotated[np.ndarray, "N", SERVER]
+    static_columns: Annotated[np.ndarray, "S", "i8"]  # of features that do not change while it is there
+    static: Annotated[np.ndarray, "NS", "f8"]  # their values
+    server_of: Annotated[np.ndarray, "P", "i8"]  # of each place
+    at_random: Annotated[np.ndarray, "N", "?"]  # changes at random
+    starts_away: Annotated[np.ndarray, "N", "?"]
+    changes: Annotated[np.ndarray, "C", CHANGE]  # scheduled
+    rng: Annotated[np.ndarray, "34", "u8"]  # generators of workloads, of the errors of estimates, and of stragglers
+    demand: Annotated[np.ndarray, "T", TASK_DEMAND]
+    edges: Annotated[np.ndarray, "E2", "i8"]
+    moved: Annotated[np.ndarray, "E", "f8"]  # GB, of each of these edges
+    tables: Annotated[np.ndarray, "5T", "i8"]  # of the DAG; see load.py
+    successors: Annotated[np.ndarray, "E", "i8"]
+    reached: Annotated[np.ndarray, "T", "u8"]  # 0 between calls
+
+
+@cache
+def arrays_in(layout: type[NamedTuple]) -> dict[str, tuple[str, np.dtype[Any], Any]]:
+    """Of each array of State or Problem, in their order, its dimensions, its type, and what it holds at first."""
+    hints = get_type_hints(layout, include_extras=True)
+    found = {name: (*hint.__metadata__, 0) for name, hint in hints.items()}
+    return {name: (dimensions, np.dtype(kind), first) for name, (dimensions, kind, first, *_) in found.items()}
