@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 import weakref
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, get_type_hints
 
 from ray.util.metrics import Counter, Gauge
 
@@ -21,22 +21,29 @@ MOST_PAST = 100
 
 
 class LiveStats(NamedTuple):
-    """Since the start, but for what waits and runs now. Tasks of a cluster, or requests of a router."""
+    """Since the start, but for what waits and runs now. Tasks of a cluster, or requests of a router.
 
-    servers: int  # that are there, or replicas
-    waiting: int
-    running: int
-    started: int  # attempts
-    ended: int  # tasks that have ended well, or requests that were answered
-    dropped: int  # given up: cancelled, timed out, or failed for good
-    rejected: int  # requests that no replica can hold, or whose demand is wrong
-    decisions: int
-    rounds: int  # in which decisions were taken together
+    Fields with a kind are metrics of Ray, too, of that kind and description.
+    """
+
+    servers: Annotated[int, Gauge, "servers or replicas that are there"]
+    waiting: Annotated[int, Gauge, "tasks or requests that wait"]
+    running: Annotated[int, Gauge, "tasks or requests that run"]
+    started: Annotated[int, Counter, "attempts that have started"]
+    ended: Annotated[int, Counter, "tasks that have ended well, or requests that were answered"]
+    dropped: Annotated[int, Counter, "tasks or requests that were given up: cancelled, timed out, or failed for good"]
+    rejected: Annotated[int, Counter, "requests that no replica can hold, or whose demand is wrong"]
+    decisions: Annotated[int, Counter, "answers of the scheduler"]
+    rounds: Annotated[int, Counter, "rounds of decisions, in which some were taken together"]
     wait_mean_s: float  # from ready to the start of an attempt, in the time of the problem; NaN: none has started
     round_mean_s: float  # that a round of decisions takes, on the wall clock; NaN: there was none
-    guard: str  # GUARDS
-    guard_ratio: float = math.nan  # stays over those with the guard, in its last window; NaN: it has seen none yet
-    fallbacks: int = 0  # requests that a handle routed by itself, as the actor of the router did not answer
+    guard: Annotated[str, Gauge, "0: no guard, 1: it watches, 2: it has taken over"]  # GUARDS
+    guard_ratio: Annotated[
+        float, Gauge, "stays over those with the guard, in its last window; NaN: it has seen none yet"
+    ] = math.nan
+    fallbacks: Annotated[
+        int, Counter, "requests that handles routed by themselves, as the actor of the router did not answer"
+    ] = 0
 
 
 def stats_of(engine: EventEngine | None, guard: str, ratio: float, **counted: int) -> LiveStats:
@@ -110,34 +117,16 @@ class Exporter:
     """
 
     def __init__(self, name: str) -> None:
-        tags = {"tag_keys": ("name",)}
-        self.gauges = {
-            key: Gauge(f"rllib_scale_{key}", what, **tags)
-            for key, what in (
-                ("servers", "servers or replicas that are there"),
-                ("waiting", "tasks or requests that wait"),
-                ("running", "tasks or requests that run"),
-                ("guard", "0: no guard, 1: it watches, 2: it has taken over"),
-                ("guard_ratio", "stays over those with the guard, in its last window; NaN: it has seen none yet"),
-            )
+        hints = get_type_hints(LiveStats, include_extras=True)
+        kinds = {key: hint.__metadata__ for key, hint in hints.items() if hasattr(hint, "__metadata__")}
+        kinds["wait_seconds"] = Counter, "sum of the waits of attempts"
+        kinds["round_seconds"] = Counter, "sum of the time that rounds take"
+        self._metrics = {
+            key: kind(f"rllib_scale_{key}", what, tag_keys=("name",)) for key, (kind, what) in kinds.items()
         }
-        self.counters = {
-            key: Counter(f"rllib_scale_{key}", what, **tags)
-            for key, what in (
-                ("started", "attempts that have started"),
-                ("ended", "tasks that have ended, or requests that were answered"),
-                ("dropped", "tasks or requests that were given up"),
-                ("rejected", "requests that cannot be served"),
-                ("decisions", "answers of the scheduler"),
-                ("fallbacks", "requests that handles routed by themselves"),
-                ("rounds", "rounds of decisions"),
-                ("wait_seconds", "sum of the waits of attempts"),
-                ("round_seconds", "sum of the time that rounds take"),
-            )
-        }
-        for metric in (*self.gauges.values(), *self.counters.values()):
+        for metric in self._metrics.values():
             metric.set_default_tags({"name": name})
-        self._shown: dict[str, float] = dict.fromkeys(self.counters, 0.0)
+        self._shown = dict.fromkeys(self._metrics, 0.0)  # of counters
         self.due_s = 0.0  # when it may be shown again, on the monotonic clock
 
     def show(self, stats: LiveStats) -> None:
@@ -147,9 +136,9 @@ class Exporter:
         values["guard"] = GUARDS.index(stats.guard)
         values["wait_seconds"] = stats.wait_mean_s * stats.started if stats.started else 0.0
         values["round_seconds"] = stats.round_mean_s * stats.rounds if stats.rounds else 0.0
-        for key, gauge in self.gauges.items():
-            gauge.set(values[key])
-        for key, counter in self.counters.items():
-            if values[key] > self._shown[key]:
-                counter.inc(values[key] - self._shown[key])
+        for key, metric in self._metrics.items():
+            if isinstance(metric, Gauge):
+                metric.set(values[key])
+            elif values[key] > self._shown[key]:
+                metric.inc(values[key] - self._shown[key])
                 self._shown[key] = values[key]
