@@ -117,7 +117,7 @@ def _of_scenario(name: str, servers: int) -> Settings:
     env = SCENARIOS[name].env
     with contextlib.suppress(ValueError):  # its scheduled changes name servers that are not there
         env = env.at_scale(servers)
-    settings = settings_in(world_of(env.with_part("test"), defaults=True))
+    settings = settings_in(world_of(env, defaults=True))
     del settings["cluster.servers"]
     return settings
 

@@ -57,7 +57,7 @@ def workloads() -> None:
     from rllib_scale.workloads.generators import generate
     from rllib_scale.workloads.model import Workload
 
-    recorded = env_from({"workload": {"trace": str(workload_file(SAMPLE).absolute())}}, SAMPLE).for_evaluation()
+    recorded = env_from({"workload": {"trace": str(workload_file(SAMPLE).absolute())}}, SAMPLE)
     for env in (recorded, *(env for env, _ in SCENARIOS.values() if not env.on_replicas)):
         generate(env.at_scale(4), 0, 0)
     lower_bounds(_problem(), Workload.load(SAMPLE))

@@ -69,8 +69,9 @@ def evaluate(
     problem, compared = _playable(problem, list(dict.fromkeys(policies)), sizes[0], decision, trust)
     for servers in sizes:
         env = problem.env(servers)
-        for name in compared:
-            scheduler = make_policy(name, env, decision, trust)
+        schedulers = {name: make_policy(name, env, decision, trust) for name in compared}
+        problem.check_unseen(schedulers.values(), env)
+        for name, scheduler in schedulers.items():
             rows = pd.DataFrame(run(scheduler, env, seed, 1 if given else episodes, given=given))
             problem.say_unfinished(name, rows.iloc[0].to_dict())
             facts: dict[str, Any] = {
@@ -207,6 +208,7 @@ def simulate(
             )
     env = problem.env(problem.servers(16) if servers is None else servers)
     chosen = [make_policy(scheduler, env, trust=trust) for scheduler in schedulers]
+    problem.check_unseen(chosen, env)
     is_drawn = files.gantt is not None or video is not None
     if is_drawn and env.cluster.num_places > MOST_LANES:
         raise UserError(f"--gantt, --video: {env.cluster.num_places:,} places; valid: at most {MOST_LANES:,}")
@@ -289,7 +291,7 @@ def bounds(scenario: str, scales: str, episodes: int, seed: int, output: Path | 
     check_outputs({"--output": output})
     rows, summary = [], list[dict[str, Any]]()
     for servers in numbers("--scales", scales):
-        env = Problem(scenario).env(servers).for_evaluation()
+        env = Problem(scenario).env(servers)
         for episode in range(episodes):
             workload = generate(env, seed, episode)
             where = {"scenario": scenario, "test_servers": servers, "eval_seed": seed, "episode": episode}

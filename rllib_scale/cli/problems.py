@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, wraps
 from pathlib import Path
@@ -16,6 +16,7 @@ from rllib_scale.errors import UserError
 
 if TYPE_CHECKING:
     from rllib_scale.config import EnvConfig
+    from rllib_scale.observation.policy import Policy
     from rllib_scale.workloads.model import Workload
 
 _path = click.Path(path_type=Path)
@@ -127,6 +128,28 @@ class Problem:
                 f"valid: a horizon above that (got {env.episode.horizon_s:g})"
             )
         return env
+
+    def check_unseen(self, schedulers: Iterable[Policy], env: EnvConfig) -> None:
+        """Refuse to compare schedulers on a trace, or on a given workload, that one of them was trained on.
+
+        Raises:
+            UserError: with what is valid.
+        """
+        from rllib_scale.config import TraceConfig, WorkloadConfig
+        from rllib_scale.evaluation.play import check_unseen
+        from rllib_scale.presets import workload_file
+
+        if self.workload_file is None:
+            check_unseen(schedulers, env)
+            return
+        file = workload_file(str(self.workload_file)).absolute()
+        try:
+            workload = WorkloadConfig(trace=TraceConfig(file=str(file)))
+            check_unseen(schedulers, env.model_copy(update={"workload": workload}))
+        except UserError as error:
+            raise UserError(
+                f"--workload: plays the whole file; --set workload.trace={file} can play a part: {error}"
+            ) from None
 
     def _env_of(self, data: dict[str, Any], source: str, folder: Path) -> EnvConfig:
         """The problem of these settings; of what is not drawn nothing is too large for its servers."""

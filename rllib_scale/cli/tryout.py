@@ -36,13 +36,14 @@ def tryout(
 
     POLICY is a heuristic's name, a folder with a policy, or zoo:NAME.
 
-    Each episode draws workflows from the test half of the recorded ones, with replacement. They arrive at random at the
-    recorded load. Keys of workload.trace change that: --set workload.trace.sample=session, say. With arrivals=recorded
-    the workflows of the test half come when they did, which is about half of the load.
+    Each episode draws workflows from the recorded ones, with replacement. They arrive at random at the recorded load.
+    Keys of workload.trace change that: --set workload.trace.sample=session, say; with arrivals=recorded they come when
+    they did. For a policy that was trained on that file say --set workload.trace.part=test.
     """
     import pandas as pd
     from rllib_scale_analysis.verdict import advice, table, too_few
 
+    from rllib_scale.evaluation.play import check_unseen
     from rllib_scale.evaluation.tryout import BASE, hashed_seed, play_beside
 
     check_outputs({"--output": output})
@@ -51,6 +52,7 @@ def tryout(
         raise UserError("--workload: is missing; give a file of `rllib-scale import`, or sample:agents")
     env, drawn_from, load = _drawing(problem, recorded, servers)
     players, drawn = _players(policy, env, trust), drawn_from.num_workflows
+    check_unseen(players, env)
     say(
         f"{problem.workload_file}: {recorded.num_workflows:,} workflows; episodes draw from {drawn:,} of them, "
         f"for {env.cluster.num_servers} servers at load {load:.2f}"
@@ -88,7 +90,7 @@ def _drawing(problem: Problem, recorded: Workload, servers: int | None) -> tuple
     forced += [] if "offered_load" in written else ["workload.offered_load=null"]
     drawing = replace(problem, workload_file=None, overrides=(*forced, *problem.overrides))
     env = drawing.env(drawing.servers(16) if servers is None else servers)
-    trace = env.for_evaluation().workload.trace
+    trace = env.workload.trace
     assert trace is not None, "it was set"
     drawn_from = part_of_trace(env, trace)
     check_work(drawn_from)

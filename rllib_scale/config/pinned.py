@@ -44,6 +44,15 @@ def check_unchanged(path: Path, content: str, key: str) -> Path:
     return path
 
 
+def content_of(pinned: str) -> str:
+    """The digest of a file; where it is not pinned that of its content now, or its path if it cannot be read."""
+    place, content = split(pinned)
+    try:
+        return content or digest_of(Path(place))
+    except ValueError:
+        return place
+
+
 def digest_of(path: Path) -> str:
     """First digits of the SHA-256 of a file.
 

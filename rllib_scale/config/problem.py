@@ -14,7 +14,7 @@ from pydantic import Field, model_validator
 from rllib_scale.config.base import Count, Finite, Fraction, MaskMode, Model, NonNegative, Positive
 from rllib_scale.config.cluster import ClusterConfig
 from rllib_scale.config.replicas import ServiceConfig
-from rllib_scale.config.workload import Part, WorkloadConfig
+from rllib_scale.config.workload import Part, Recording, WorkloadConfig
 from rllib_scale.errors import UserError
 
 MAX_TASKS = 1e7
@@ -331,6 +331,14 @@ class EnvConfig(Model):
         """The same problem with another action mask."""
         return self.model_copy(update={"episode": self.episode.model_copy(update={"mask": mask})})
 
+    @property
+    def recording(self) -> Recording | None:
+        """The trace that is played, which is whole unless its part is set; None where everything is drawn."""
+        service, trace = self.service, self.workload.trace
+        if service.trace is not None:
+            return Recording("service", service.trace, service.split, service.part)
+        return None if trace is None else Recording("workload.trace", trace.file, trace.split, trace.part)
+
     def with_part(self, part: Part) -> EnvConfig:
         """The same problem on a part of its trace; unchanged without a trace."""
         if self.service.trace is not None:
@@ -341,19 +349,18 @@ class EnvConfig(Model):
         workload = self.workload.model_copy(update={"trace": trace.model_copy(update={"part": part})})
         return self.model_copy(update={"workload": workload})
 
-    def for_evaluation(self) -> EnvConfig:
-        """The same problem on the test part of its trace, if it has one.
+    def check_unseen(self, name: str, training: EnvConfig) -> None:
+        """Refuse sessions that a policy may have seen in its training.
+
+        Args:
+            name: of the policy.
+            training: its problem.
 
         Raises:
-            UserError: it names another part.
+            UserError: see `Recording.check_unseen`.
         """
-        key, trace = ("service", self.service) if self.on_replicas else ("workload.trace", self.workload.trace)
-        if trace is not None and trace.part not in (None, "test"):
-            raise UserError(
-                f"{key}.part {trace.part}: holds sessions of the training, and an evaluation must not; "
-                "valid: test, or leave it out"
-            )
-        return self.with_part("test")
+        if (own := self.recording) is not None:
+            own.check_unseen(name, training.recording)
 
     def in_rounds_of(self, own: EnvConfig, name: str) -> EnvConfig:
         """The same problem with the decision rounds of `own`, on which a policy was trained, if it reserves servers.

@@ -187,7 +187,9 @@ class ServiceConfig(Model):
     block_size: Count | None = Field(default=None, description="mooncake: tokens of a block of hash_ids; unset: 512")
     split: SplitConfig = SplitConfig()
     part: Part | None = Field(
-        default=None, description="sessions to play; unset: train in a training, test in an evaluation, else all"
+        default=None,
+        description="sessions to play; unset: all, but in a training train, and test in a sweep that trains on the "
+        "trace or plays a policy that was trained on it",
     )
     sessions: Sessions = Field(
         default=16, description="live sessions in a closed loop: per replica, or {total: N} of the fleet"

@@ -85,7 +85,8 @@ class TrialConfig(Model):
         key, trace = ("service", env.service) if env.on_replicas else ("workload.trace", env.workload.trace)
         if trace is not None and trace.part not in (None, "train"):
             raise ValueError(
-                f"env.{key}.part {trace.part}: a training draws from train and is evaluated on test; leave it out"
+                f"env.{key}.part {trace.part}: a training draws from train, and what it is compared with plays test; "
+                "leave it out"
             )
         return trained_on(env, info.data.get("algorithm")).with_part("train")
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, NamedTuple
 
 from pydantic import Field, field_validator, model_validator
 
 from rllib_scale.config.base import Count, Finite, Fraction, Model, NonNegative, Positive, Seed
 from rllib_scale.config.paths import Refers
-from rllib_scale.config.pinned import DIGEST_SEPARATOR, check_unchanged, digest_of, split
+from rllib_scale.config.pinned import DIGEST_SEPARATOR, check_unchanged, content_of, digest_of, split
+from rllib_scale.errors import UserError
 
 _TABLES = Path(__file__).parents[1] / "workloads" / "tables"
 TABLES = {path.stem: path for path in sorted(_TABLES.glob("*.json"))}
@@ -108,7 +109,8 @@ class TraceConfig(Model):
     split: SplitConfig = SplitConfig()
     part: Part | None = Field(
         default=None,
-        description="sessions to draw from; unset: train in a training, test in an evaluation, else all",
+        description="sessions to draw from; unset: all, but in a training train, and test in a sweep that trains on "
+        "the trace or plays a policy that was trained on it",
     )
 
     @property
@@ -125,6 +127,49 @@ class TraceConfig(Model):
         """
         place, content = split(self.file)
         return check_unchanged(Path(place), content, "workload.trace.file")
+
+
+class Recording(NamedTuple):
+    """The trace of a problem: the config path of its settings, its pinned file, and which sessions are played."""
+
+    key: str
+    pinned: str
+    split: SplitConfig
+    part: Part | None
+
+    @property
+    def file(self) -> str:
+        """Its path, for messages."""
+        return split(self.pinned)[0]
+
+    def is_of(self, other: Recording | None) -> bool:
+        """Whether both are parts of the same trace, wherever its files are."""
+        return other is not None and content_of(self.pinned) == content_of(other.pinned)
+
+    def check_unseen(self, name: str, seen: Recording | None) -> None:
+        """Refuse sessions that a policy may have seen in its training.
+
+        Args:
+            name: of the policy.
+            seen: what it was trained on.
+
+        Raises:
+            UserError: both are of the same trace, and this is not its test part by the split of the training.
+        """
+        if seen is None or not self.is_of(seen):
+            return
+        where = f"{name} was trained on sessions of {self.file}"
+        if self.split != seen.split:
+            share, seed = seen.split.train_share, seen.split.seed
+            raise UserError(
+                f"{self.key}.split: {where}, by another split; valid for all that is compared with it: its own, "
+                f"train_share {share:g} and seed {seed}, and {self.key}.part test"
+            )
+        if self.part != "test":
+            raise UserError(
+                f"{self.key}.part {self.part or 'all'}: {where}; valid for all that is compared with it: "
+                f"{self.key}.part test, whose sessions it has not seen"
+            )
 
 
 class FittedConfig(Model):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from rllib_scale.bounds.lower_bounds import lower_bounds
@@ -64,6 +64,17 @@ def played_to_its_end(env: EnvConfig, workload: Workload) -> EnvConfig:
     return env.model_copy(update={"episode": episode})
 
 
+def check_unseen(schedulers: Iterable[Policy], env: EnvConfig) -> None:
+    """Refuse to compare schedulers on sessions that one of them was trained on.
+
+    Raises:
+        UserError: see `EnvConfig.check_unseen`.
+    """
+    for scheduler in schedulers:
+        if scheduler.trial is not None:
+            env.check_unseen(scheduler.name, scheduler.trial.env)
+
+
 def evaluate(
     scheduler: Policy,
     env: EnvConfig,
@@ -77,9 +88,9 @@ def evaluate(
     With a `given` workload it is played in each of them.
 
     Raises:
-        UserError: the problem replays sessions of a trace that are trained on.
+        UserError: the problem replays sessions of a trace that the policy was trained on.
     """
-    env = env.for_evaluation()
+    check_unseen([scheduler], env)
     engine = play(scheduler, env, seed, list(range(episodes)), given, watch)
     rows = []
     for b in range(episodes):

@@ -6,7 +6,7 @@ from typing import Literal, Protocol
 
 import numpy as np
 
-from rllib_scale.config import EnvConfig
+from rllib_scale.config import EnvConfig, TrialConfig
 from rllib_scale.observation.snapshot import Snapshot
 from rllib_scale.observation.view import View
 
@@ -62,6 +62,7 @@ class Policy(Protocol):
         plans: whether it decides ahead, so that it cannot be asked about one state.
         per_task: whether it decides for the task on offer; otherwise it answers for any task that waits.
         can_be_asked: whether it can be asked for the server of one task, as imitation does.
+        trial: what trained it; None: nothing did.
     """
 
     name: str
@@ -70,6 +71,7 @@ class Policy(Protocol):
     plans: bool
     per_task: bool
     can_be_asked: bool
+    trial: TrialConfig | None
 
     def problem(self, env: EnvConfig) -> EnvConfig:
         """The problem as this policy plays it: with its own feature set and decision rounds, where it has them.

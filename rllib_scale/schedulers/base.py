@@ -29,6 +29,7 @@ class BasePolicy(ABC):
     """The parameters that a user-defined policy takes. For this and what follows the registry speaks for ours."""
     sees: Literal["tasks", "workflows"] = "workflows"
     plans, per_task, can_be_asked = False, False, False
+    trial: Any = None
 
     def __init__(self, parameters: NoParameters | None = None) -> None:
         known = ALL_RULES.get(self.name)

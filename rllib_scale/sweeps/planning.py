@@ -36,8 +36,8 @@ def make_plan(sweep: SweepConfig, source: str) -> Plan:
     expansion = Expansion(sweep, source)
     planned = expansion.trials()
     check_acts(sweep.search, [trial.config for trial, _ in planned])
-    problems = _Problems(sweep)
     schedulers = _given(sweep)
+    problems = _Problems(sweep, _trained_on(schedulers, [trial for trial, _ in planned]))
     units: dict[str, EvaluationUnit] = {}
     for unit in itertools.chain(
         _rule_units(sweep, schedulers, expansion.problems(), problems), _policy_units(sweep, planned, problems)
@@ -49,10 +49,17 @@ def make_plan(sweep: SweepConfig, source: str) -> Plan:
 
 
 class _Problems:
-    """The problems of a sweep's evaluations and how they are asked, each made once for all schedulers."""
+    """The problems of a sweep's evaluations and how they are asked, each made once for all schedulers.
 
-    def __init__(self, sweep: SweepConfig) -> None:
-        self.sweep = sweep
+    A trace that policies were trained on is played in its test part, by all that are compared.
+
+    Args:
+        sweep: the sweep.
+        trained_on: by their names problems of policies that were trained on a trace.
+    """
+
+    def __init__(self, sweep: SweepConfig, trained_on: Mapping[str, EnvConfig]) -> None:
+        self.sweep, self.trained_on = sweep, trained_on
         self._known: dict[tuple[str, int], list[Problem]] = {}
         self._protocols: dict[Any, str] = {}
         self._asked: dict[str, EnvConfig] = {}
@@ -105,8 +112,19 @@ class _Problems:
                 at_scale = own.env.at_scale(servers)
             except ValueError as error:
                 raise UserError(f"evaluation.scales {servers}: scenario {own.scenario}: {error}") from None
-            # A trial's problem draws from training sessions, an evaluation from test sessions.
-            yield Problem(own.scenario, at_scale.with_mask(mask).with_part("test"), evaluation.seed)
+            yield Problem(own.scenario, self._unseen(own.scenario, at_scale.with_mask(mask)), evaluation.seed)
+
+    def _unseen(self, scenario: str, env: EnvConfig) -> EnvConfig:
+        """The problem on sessions that no policy was trained on."""
+        for name, training in self.trained_on.items():
+            own = env.recording
+            if own is not None and own.part != "all" and own.is_of(training.recording):
+                env = env.with_part("test")
+            try:
+                env.check_unseen(name, training)
+            except UserError as error:
+                raise UserError(f"evaluation.scenarios {scenario}: {error}") from None
+        return env
 
     def _masks(self, env: EnvConfig) -> tuple[MaskMode, ...]:
         return self.sweep.evaluation.masks or (env.episode.mask,)
@@ -156,6 +174,16 @@ def _given(sweep: SweepConfig) -> dict[str, Row]:
         return {text: scheduler_row(parse_scheduler(text), GIVEN) for text in sweep.evaluation.heuristics}
     except UserError as error:
         raise UserError(f"{GIVEN}: {error}") from None
+
+
+def _trained_on(given: Iterable[str], trials: Iterable[Trial]) -> dict[str, EnvConfig]:
+    """Problems of the trainings on traces, one for each trace and split, by the names of their policies."""
+    every = [(trial.name, trial.config.env) for trial in trials if trial.config.env.recording is not None]
+    for text in given:
+        if isinstance(spec := parse_scheduler(text), PolicySpec):
+            every.append((spec.label, trained_in(spec.folder(GIVEN)).env))
+    found = {env.recording: (name, env) for name, env in every if env.recording is not None}
+    return dict(found.values())
 
 
 def _rule_units(

@@ -27,15 +27,17 @@ class WorkflowSample(NamedTuple):
 def sample_workflows(env: EnvConfig, count: int) -> WorkflowSample:
     """Draw about `count` workflows of a problem; of a trace that is replayed as recorded, take all.
 
-    Of a trace, only sessions to train on are sampled, whatever part the problem names: nothing that is derived from the
-    sample depends on sessions of a test.
+    Of a trace it is what the problem plays; in place of the test part the sessions to train on, so that nothing that is
+    derived from the sample depends on sessions of a test.
 
     Raises:
         UserError: the trace or the table is missing, has changed, or has tasks that fit no server.
     """
-    env, trace = env.with_part("train"), env.workload.trace
+    if env.recording is not None and env.recording.part == "test":
+        env = env.with_part("train")
+    trace = env.workload.trace
     if trace is not None and trace.arrivals == "recorded":
-        recorded = part_of_trace(env, env.workload.trace or trace)
+        recorded = part_of_trace(env, trace)
         lasts = float(recorded.arrival_s[-1] - recorded.arrival_s[0])
         # A replay has a mean gap between the last and the first; a single workflow arrives once per episode.
         lasts *= recorded.num_workflows / max(1, recorded.num_workflows - 1)

@@ -118,7 +118,7 @@ def test_what_options_say_of_rate_and_clock_holds(files: Path, monkeypatch: pyte
     assert given["load"] == pytest.approx(0.9)
     assert given["schedulers"][0][RESPONSE] > default["schedulers"][0][RESPONSE]
     recorded = tried(files, "reserve", "--episodes", 5, "--set", "workload.trace.arrivals=recorded")
-    assert 0.3 * default["load"] < recorded["load"] < 0.7 * default["load"], "of the test half alone"
+    assert recorded["load"] == pytest.approx(default["load"])
     halved = tried(files, "reserve", "--servers", 8, "--episodes", 5)
     assert halved["load"] == pytest.approx(default["load"] / 2, rel=0.2)
     assert "more than the servers can do" in tried(files, "reserve", "--set", "workload.offered_load=1.2")["said"]
@@ -134,8 +134,8 @@ def test_a_short_workload_and_one_rule_that_cannot_play(tmp_path: Path) -> None:
     options = ["--workload", str(tmp_path / "short.json"), "--servers", "8", "--episodes", "5"]
     done = CliRunner().invoke(main, ["tryout", "fastest-idle", *options])
     assert done.exit_code == 0, done.output
-    assert "short.json: 24 workflows; episodes draw from 10 of them" in done.output
-    few = "Too few workflows to tell: the episodes draw from 10; at least 30 are needed."
+    assert "short.json: 24 workflows; episodes draw from 24 of them" in done.output
+    few = "Too few workflows to tell: the episodes draw from 24; at least 30 are needed."
     assert done.output.index(few) < done.output.index("has played"), "before it runs"
     assert done.output.count(few) == 2
 

@@ -214,10 +214,12 @@ def test_a_trace_has_sessions_to_train_on_and_others_to_evaluate(tmp_path: Path)
     env = EnvConfig.model_validate({"workload": {"trace": str(tmp_path / "trace.json")}})
     assert not env.workload.is_synthetic
     assert TrialConfig.of(env=env).env == env.with_part("train")
-    assert env.for_evaluation() == env.with_part("test") == env.with_part("test").for_evaluation() != env
-    assert EnvConfig().for_evaluation() == EnvConfig()
-    with pytest.raises(UserError, match=r"workload.trace.part train: holds sessions of the training"):
-        env.with_part("train").for_evaluation()
+    env.with_part("test").check_unseen("mine", TrialConfig.of(env=env).env)
+    for part in ("train", "all"):
+        with pytest.raises(
+            UserError, match=rf"workload.trace.part {part}: mine was trained on sessions of .*part test"
+        ):
+            env.with_part(part).check_unseen("mine", TrialConfig.of(env=env).env)
     with pytest.raises(ValueError, match=r"env.workload.trace.part test: a training draws from train"):
         TrialConfig.of(env=env.with_part("test"))
     recorded = env.model_dump()["workload"]["trace"] | {"arrivals": "recorded"}

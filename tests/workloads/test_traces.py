@@ -127,13 +127,11 @@ def test_a_part_without_sessions_is_refused(tmp_path: Path) -> None:
         generate(config, 0, 0)
 
 
-def test_an_evaluation_is_on_the_sessions_of_the_test_part(file: Path) -> None:
+def test_an_evaluation_is_on_the_sessions_of_its_part_and_else_on_all(file: Path) -> None:
     scheduler = make_scheduler("fastest-idle", problem(file).observation, "none")
-    plain, test = ([*evaluate(scheduler, problem(file, part=part), 0, 1)] for part in (None, "test"))
-    assert plain == test
-    assert plain[0]["arrived"] == generate(problem(file, part="test"), 0, 0).num_tasks
-    with pytest.raises(UserError, match=r"workload.trace.part all: .*valid: test"):
-        evaluate(scheduler, problem(file, part="all"), 0, 1)
+    for part in (None, "all", "test", "train"):
+        (row,) = evaluate(scheduler, problem(file, part=part), 0, 1)
+        assert row["arrived"] == generate(problem(file, part=part or "all"), 0, 0).num_tasks
 
 
 # ---------------------------------------------------------------------- files
