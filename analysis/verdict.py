@@ -5,18 +5,52 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from .stats.intervals import MIN_SEEDS, holm, mean_test
 
-RESPONSE, TAIL = "response_censored_s", "jct_p95_s"
+RESPONSE = "response_censored_s"
 LEAST_WORKFLOWS = 30
-"""Fewer recorded workflows say little of those to come, however often they are drawn again."""
+"""Fewer recorded workflows or sessions say little of those to come, however often they are drawn again."""
 WORTH_PERCENT = 1.0
 """What answers sooner by less is not worth a change."""
+
+
+class Measured(NamedTuple):
+    """What schedulers are judged by beside RESPONSE, and how it is called."""
+
+    tail: str  # column
+    mean_heading: str
+    tail_heading: str
+    tail_name: str
+    drawn: str
+    """What episodes are drawn from."""
+    ends_empty: bool
+    """Whether an episode ends when all is done, so that what is left was left by the scheduler."""
+
+
+MEASURED = {
+    "fixed": Measured(
+        "jct_p95_s",
+        "mean response of all tasks that arrived (s)",
+        "95th percentile of JCT (s)",
+        "95th percentile of job completion times",
+        "workflows",
+        True,
+    ),
+    "replica": Measured(
+        "jct_censored_p99_s",
+        "mean time of calls, open ones counted (s)",
+        "99th percentile of turns, open ones by age (s)",
+        "99th percentile of the time of turns",
+        "sessions",
+        False,
+    ),
+}
+"""By the problem's service."""
 
 
 @dataclass(frozen=True)
@@ -59,15 +93,17 @@ def percent(rows: pd.DataFrame, first: str, second: str, metric: str) -> Percent
     return Percent(mean, low, high, test.p)
 
 
-def against(rows: pd.DataFrame, base: str) -> dict[str, dict[str, Percent]]:
-    """Method -> RESPONSE and TAIL -> its difference to the base, of all methods but the base."""
+def against(rows: pd.DataFrame, base: str, tail: str) -> dict[str, dict[str, Percent]]:
+    """Method -> RESPONSE and the tail -> its difference to the base, of all methods but the base."""
     others = [method for method in rows["method"].unique() if method != base]
-    return {method: {metric: percent(rows, method, base, metric) for metric in (RESPONSE, TAIL)} for method in others}
+    return {method: {metric: percent(rows, method, base, metric) for metric in (RESPONSE, tail)} for method in others}
 
 
-def table(rows: pd.DataFrame, base: str) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+def table(rows: pd.DataFrame, base: str, service: str = "fixed") -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """A row for each method, with means and differences to the base as plain data; and columns to show of it."""
-    compared, means = against(rows, base), rows.groupby("method", sort=False)[[RESPONSE, TAIL]].mean()
+    measured = MEASURED[service]
+    compared = against(rows, base, measured.tail)
+    means = rows.groupby("method", sort=False)[[RESPONSE, measured.tail]].mean()
     found = [
         {"scheduler": str(method), **{str(key): float(mean) for key, mean in of_one.items()}}
         | {f"{metric}_percent": asdict(each) for metric, each in compared.get(str(method), {}).items()}
@@ -79,46 +115,53 @@ def table(rows: pd.DataFrame, base: str) -> tuple[list[dict[str, Any]], dict[str
 
     columns: dict[str, Any] = {
         "scheduler": "scheduler",
-        "mean response of all tasks that arrived (s)": RESPONSE,
+        measured.mean_heading: RESPONSE,
         "%": shown(RESPONSE),
     }
-    return found, columns | {"95th percentile of JCT (s)": TAIL, "% ": shown(TAIL)}
+    return found, columns | {measured.tail_heading: measured.tail, "% ": shown(measured.tail)}
 
 
-def too_few(workflows: int, episodes: int) -> str | None:
+def too_few(workflows: int, episodes: int, service: str = "fixed") -> str | None:
     """Why a trial cannot tell which scheduler is better, as far as that is known before it.
 
     Args:
-        workflows: recorded ones that the episodes are drawn from.
+        workflows: those, or sessions, that the episodes are drawn from.
         episodes: of each scheduler.
+        service: of the problem.
     """
     if workflows < LEAST_WORKFLOWS:
-        return f"Too few workflows to tell: the episodes draw from {workflows}; at least {LEAST_WORKFLOWS} are needed."
+        drawn = MEASURED[service].drawn
+        return f"Too few {drawn} to tell: the episodes draw from {workflows}; at least {LEAST_WORKFLOWS} are needed."
     if episodes < MIN_SEEDS:
         return f"Too few episodes to tell: {episodes} played; at least {MIN_SEEDS} are needed."
     return None
 
 
-def advice(rows: pd.DataFrame, policy: str, base: str, workflows: int) -> str:
+def advice(rows: pd.DataFrame, policy: str, base: str, workflows: int, service: str = "fixed") -> str:
     """One sentence: what to use, and why.
 
     A scheduler is better than the base if its response is lower by WORTH_PERCENT at least, significantly after Holm's
-    correction for all that are compared, and it leaves no more tasks unfinished. The best mean of those is used, or the
-    policy that is tried, if the interval of their difference contains 0.
+    correction for all that are compared, and it leaves no more tasks unfinished where episodes end empty. The best mean
+    of those is used, or the policy that is tried, if the interval of their difference contains 0.
 
     Args:
-        rows: one for each method and episode, with RESPONSE, TAIL and `unfinished`.
+        rows: one for each method and episode, with RESPONSE, the tail and `unfinished`.
         policy: the method that is tried.
         base: the method that is kept, if none is better.
-        workflows: recorded ones that the episodes are drawn from.
+        workflows: those, or sessions, that the episodes are drawn from.
+        service: of the problem.
     """
-    missing, compared = too_few(workflows, rows["episode"].nunique()), against(rows, base)
+    measured = MEASURED[service]
+    missing = too_few(workflows, rows["episode"].nunique(), service)
+    compared = against(rows, base, measured.tail)
     if missing is not None:
         return missing
     left, response = rows.groupby("method")["unfinished"].sum(), {m: found[RESPONSE] for m, found in compared.items()}
     p = dict(zip(response, holm(np.array([found.p for found in response.values()])), strict=True))
     better = [
-        m for m, found in response.items() if found.mean <= -WORTH_PERCENT and p[m] < 0.05 and left[m] <= left[base]
+        m
+        for m, found in response.items()
+        if found.mean <= -WORTH_PERCENT and p[m] < 0.05 and not (measured.ends_empty and left[m] > left[base])
     ]
     if not better:
         tried = f"; {policy} answers {response[policy].said('sooner', 'later')}" if policy in response else ""
@@ -132,8 +175,6 @@ def advice(rows: pd.DataFrame, policy: str, base: str, workflows: int) -> str:
         why += f", and {no_better}"
     elif policy in response:
         why += f", and {policy} answers {percent(rows, policy, best, RESPONSE).said('sooner', 'later')} than {best}"
-    tail = compared[best][TAIL]
-    worse = (
-        f"; mind its 95th percentile of job completion times, {tail.said('lower', 'higher')}" if tail.low > 0 else ""
-    )
+    tail = compared[best][measured.tail]
+    worse = f"; mind its {measured.tail_name}, {tail.said('lower', 'higher')}" if tail.low > 0 else ""
     return f"{why}{worse}."

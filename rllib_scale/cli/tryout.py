@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -34,46 +34,89 @@ def tryout(
 ) -> None:
     """Try POLICY beside the best rules on a recorded --workload and a --cluster of your own, and say which to use.
 
-    POLICY is a heuristic's name, a folder with a policy, or zoo:NAME.
+    POLICY is a heuristic's name, a folder with a policy, or zoo:NAME. Where servers are replicas, as in --scenario
+    agents-replicas, the sessions of service.trace are played in place of a --workload, or drawn ones without a trace.
 
     Each episode draws workflows from the recorded ones, with replacement. They arrive at random at the recorded load.
     Keys of workload.trace change that: --set workload.trace.sample=session, say; with arrivals=recorded they come when
-    they did. For a policy that was trained on that file say --set workload.trace.part=test.
+    they did. For a policy that was trained on that file say --set workload.trace.part=test, or service.part=test.
     """
     import pandas as pd
     from rllib_scale_analysis.verdict import advice, table, too_few
 
+    from rllib_scale.evaluation.candidates import BASES
     from rllib_scale.evaluation.play import check_unseen
-    from rllib_scale.evaluation.tryout import BASE, hashed_seed, play_beside
+    from rllib_scale.evaluation.tryout import hashed_seed, play_beside
 
     check_outputs({"--output": output})
-    recorded = problem.workload
-    if recorded is None:
-        raise UserError("--workload: is missing; give a file of `rllib-scale import`, or sample:agents")
-    env, drawn_from, load = _drawing(problem, recorded, servers)
-    players, drawn = _players(policy, env, trust), drawn_from.num_workflows
+    env, drawn, content, line = _drawing(problem, servers)
+    service, base = env.service.name, BASES[env.service.name]
+    players = _players(policy, env, trust)
     check_unseen(players, env)
-    say(
-        f"{problem.workload_file}: {recorded.num_workflows:,} workflows; episodes draw from {drawn:,} of them, "
-        f"for {env.cluster.num_servers} servers at load {load:.2f}"
-    )
-    if load >= 1:
-        say("This is more than the servers can do: waits grow as long as workflows arrive")
-    if (missing := too_few(drawn, episodes)) is not None:
+    say(line)
+    if (missing := too_few(drawn, episodes, service)) is not None:
         say(missing)
     rows = pd.DataFrame(play_beside(players, env, hashed_seed(seed), episodes, say))
     rows = rows.assign(scenario=problem.scenario, test_servers=env.cluster.num_servers, eval_seed=hashed_seed(seed))
-    shown, columns = table(rows, BASE)
-    said = advice(rows, players[0 if policy == BASE else 1].name, BASE, drawn)
-    content = {"scenario": problem.scenario, "servers": env.cluster.num_servers, "load": load}
-    content |= {"workflows": recorded.num_workflows, "drawn_from": drawn, "episodes": episodes}
-    caption = f"less is better; against {BASE} [low, high]: paired 95 % interval over {episodes} episodes"
+    shown, columns = table(rows, base, service)
+    said = advice(rows, players[0 if policy == base else 1].name, base, drawn, service)
+    content = {"scenario": problem.scenario, "servers": env.cluster.num_servers, **content, "episodes": episodes}
+    caption = f"less is better; against {base} [low, high]: paired 95 % interval over {episodes} episodes"
     show(shown, columns, content=content | {"schedulers": shown, "advice": said}, caption=caption)
     say(said)
     write_output(rows, output)
 
 
-def _drawing(problem: Problem, recorded: Workload, servers: int | None) -> tuple[EnvConfig, Workload, float]:
+class _Drawing(NamedTuple):
+    """What is played: the problem, of how many workflows or sessions, facts about them, and a line that says so."""
+
+    env: EnvConfig
+    drawn: int
+    content: dict[str, Any]
+    line: str
+
+
+def _drawing(problem: Problem, servers: int | None) -> _Drawing:
+    """The problem on a recorded workload, or on sessions where its servers are replicas.
+
+    Raises:
+        UserError: neither is there.
+    """
+    recorded = problem.workload
+    if recorded is None:
+        env = problem.env(problem.servers(16) if servers is None else servers)
+        if env.on_replicas:
+            return _sessions(env)
+        raise UserError("--workload: is missing; give a file of `rllib-scale import`, or sample:agents")
+    env, drawn_from, load = _workflows(problem, recorded, servers)
+    drawn = drawn_from.num_workflows
+    line = f"{problem.workload_file}: {recorded.num_workflows:,} workflows; episodes draw from {drawn:,} of them, "
+    line += f"for {env.cluster.num_servers} servers at load {load:.2f}"
+    if load >= 1:
+        line += "\nThis is more than the servers can do: waits grow as long as workflows arrive"
+    return _Drawing(env, drawn, {"load": load, "workflows": recorded.num_workflows, "drawn_from": drawn}, line)
+
+
+def _sessions(env: EnvConfig) -> _Drawing:
+    """The sessions of a problem on replicas.
+
+    Raises:
+        UserError: they come as recorded, so that all episodes would be the same.
+    """
+    from rllib_scale.simulator.replicas.scripts import scripts_of
+
+    if env.service.arrivals_per_s == "recorded":
+        raise UserError(
+            "service.arrivals_per_s recorded: every episode would be the same, and tells nothing of others; valid: "
+            "sessions per second and replica, or none for a closed loop"
+        )
+    count, recording = len(scripts_of(env.service)), env.recording
+    source = "sessions as coding agents have them" if recording is None else recording.file
+    line = f"{source}: episodes draw from {count:,} sessions, for {env.cluster.num_servers} replicas"
+    return _Drawing(env, count, {"sessions": count}, line)
+
+
+def _workflows(problem: Problem, recorded: Workload, servers: int | None) -> tuple[EnvConfig, Workload, float]:
     """The problem that draws from a recorded workload, the part that it draws from, and the load.
 
     What the options say of rate and clock holds; else the load is the recorded one, and every episode is played to its
@@ -108,11 +151,12 @@ def _drawing(problem: Problem, recorded: Workload, servers: int | None) -> tuple
 
 def _players(policy: str, env: EnvConfig, trust: bool) -> list[Policy]:
     """The base rule, the policy, and the other rules as far as they can play the problem."""
-    from rllib_scale.evaluation.tryout import BASE, RULES
+    from rllib_scale.evaluation.candidates import BASES
+    from rllib_scale.evaluation.tryout import RULES
     from rllib_scale.policies.make import make_policy
 
     players = []
-    for name in dict.fromkeys((BASE, policy, *RULES)):
+    for name in dict.fromkeys((BASES[env.service.name], policy, *RULES[env.service.name])):
         player = make_policy(name, env, trust=trust)
         try:
             player.problem(env)

@@ -15,9 +15,11 @@ from rllib_scale.simulator.engine import Engine
 from rllib_scale.workloads.model import Workload
 from rllib_scale.workloads.summary import recorded_load
 
-BASE = "fastest-idle"
-RULES = (BASE, "non-blocking", "reserve", "hungarian", "dual-price", "adaptive-price")
-"""What a policy is played beside."""
+RULES = {
+    "fixed": ("non-blocking", "reserve", "hungarian", "dual-price", "adaptive-price"),
+    "replica": ("lmetric", "session-affinity:gate=1", "cache-aware", "weighted-scores", "least-outstanding"),
+}
+"""By the problem's service what a policy is played beside, besides the rule of BASES."""
 FEWEST, MOST = 100, 500
 """About so many workflows arrive in an episode; between the two as many as are drawn from."""
 SAY_EVERY_S = 10.0

@@ -12,13 +12,16 @@ import numpy as np
 import pandas as pd
 import pytest
 from click.testing import CliRunner
-from rllib_scale_analysis.verdict import RESPONSE, TAIL, advice
+from rllib_scale_analysis.verdict import MEASURED, RESPONSE, advice
 
 from refused import refused
 from rllib_scale.cli import main
 from rllib_scale.config import scenario
+from rllib_scale.evaluation.play import play
+from rllib_scale.policies.make import make_policy
 from rllib_scale.workloads.generators import generate
 from rllib_scale.workloads.model import Workload
+from workloads.trace_samples import kv_session, request, write_lines
 
 FAST_AND_SLOW = """
 cluster:
@@ -26,6 +29,7 @@ cluster:
     - {name: slow, count: 3, compute_gflops: 1, memory_gb: 80, idle_power_w: 1, busy_power_w: 2}
     - {name: fast, count: 1, compute_gflops: 8, memory_gb: 80, idle_power_w: 1, busy_power_w: 2}
 """
+TAIL = MEASURED["fixed"].tail
 RULES = ["fastest-idle", "non-blocking", "reserve", "hungarian", "dual-price", "adaptive-price"]
 
 
@@ -164,3 +168,37 @@ def test_the_sample_of_the_documented_command_gives_a_verdict() -> None:
     assert found["workflows"] >= 60
     assert found["load"] < 1
     assert found["advice"].startswith(("Use ", "Keep "))
+
+
+def test_on_replicas_drawn_or_recorded_sessions_are_played_beside_the_rules_of_replicas(tmp_path: Path) -> None:
+    """One episode of each by hand gives the figures of the table."""
+    mine = ["--scenario", "agents-replicas", "--servers", "2", "--episodes", "5", "--horizon", "900"]
+    mine += ["--set", "service.warm_up_s=100", "--set", "service.sessions=24"]
+    done = CliRunner().invoke(
+        main, ["tryout", "session-affinity", *mine, "--json", "--output", str(tmp_path / "r.csv")]
+    )
+    assert done.exit_code == 0, (done.output, done.exception)
+    found, rows = json.loads(done.stdout), pd.read_csv(tmp_path / "r.csv")
+    names = [row["scheduler"] for row in found["schedulers"]]
+    assert names[:2] == ["lmetric:gate=1", "session-affinity"]
+    assert "fastest-idle" not in names
+    assert rows.groupby("method")["episode"].apply(list).tolist() == [list(range(5))] * len(names)
+    assert found["sessions"] == 200
+    assert "episodes draw from 200 sessions, for 2 replicas" in done.stderr
+    env = scenario("agents-replicas").at_scale(2)
+    service = env.service.model_copy(update={"warm_up_s": 100.0, "sessions": 24})
+    env = env.model_copy(update={"service": service, "episode": env.episode.model_copy(update={"horizon_s": 900.0})})
+    (row,) = rows[(rows["method"] == "session-affinity") & (rows["episode"] == 3)].to_dict("records")
+    metrics = play(make_policy("session-affinity", env), env, int(row["eval_seed"]), [3]).metrics()
+    assert row[RESPONSE] == pytest.approx(metrics[RESPONSE])
+    assert row[MEASURED["replica"].tail] == pytest.approx(metrics[MEASURED["replica"].tail])
+
+    trace = tmp_path / "sessions.jsonl"
+    write_lines(trace, *(kv_session(request(0.0, 100, 9), request(500.0, 200, 9)) | {"id": str(k)} for k in range(12)))
+    recorded = [*mine, "--set", f"service.trace={trace}"]
+    done = CliRunner().invoke(main, ["tryout", "lmetric", *recorded])
+    assert "sessions.jsonl: episodes draw from 12 sessions" in done.output
+    assert "Too few sessions to tell: the episodes draw from 12; at least 30" in done.output
+    line = refused("tryout", "lmetric", *mine, "--set", "service.arrivals_per_s=recorded")
+    assert "service.arrivals_per_s recorded: every episode would be the same" in line
+    assert "--workload: is missing" in refused("tryout", "reserve")
