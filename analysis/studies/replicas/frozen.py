@@ -120,7 +120,7 @@ def played(source: Path, which: str, rules: Sequence[str] = (), parts: Sequence[
                 path = HERE / rule
                 policy = make_policy(str(path) if path.is_dir() else rule, env)
                 engine: Any = play(policy, env, SEEDS[which], list(episodes))
-                facts = {"part": load.part, "load": load.at, "rule": rule, "seed": SEEDS[which]}
+                facts: dict[str, Any] = {"part": load.part, "load": load.at, "rule": rule, "seed": SEEDS[which]}
                 metrics = pd.DataFrame([engine.metrics(b) for b in episodes])[[*METRICS]].astype(np.float32)
                 yield metrics.assign(**facts, episode=episodes)[[*facts, "episode", *METRICS]]
 
@@ -149,7 +149,9 @@ def line(words: Sequence[str], found: dict[str, float], added: pd.DataFrame) -> 
     """A line of the table: each metric with half of its 95 % interval."""
     count = len(added)
     halves = stats.t.ppf(0.975, max(1, count - 1)) * added.std(ddof=1) / count**0.5
-    texts = [f"{found[name]:+.1f}" + (f" ± {halves[name]:.1f}" if count > 2 else "") for name in added]
+    texts = [
+        f"{found[name]:+.1f}" + (f" ± {halves[name]:.1f}" if count > 2 else "") for name in map(str, added.columns)
+    ]
     return "| " + " | ".join([*words, *texts, f"{found[HOLD]:.0f}"]) + " |"
 
 
@@ -165,11 +167,14 @@ def compare(rows: pd.DataFrame) -> None:
             bases.append(str(constant.groupby("rule")["output_per_gpu_hour"].mean().idxmax()))
         for base in bases:
             of_base = of_part[of_part["rule"] == base]
-            found = {at: against(of_base, own) for at, own in of_rule.groupby("load")}
+            at_loads = [float(at) for at in of_rule["load"].unique()]
+            found = {at: against(of_base, of_rule[of_rule["load"] == at]) for at in at_loads}
             for at, each in found.items():
                 print(line([str(part), f"{at:g}", str(rule), base], *each))
             if len(found) > 1:
-                means = pd.DataFrame([values for values, _ in found.values()]).mean().to_dict()
+                means = {
+                    name: float(np.mean([values[name] for values, _ in found.values()])) for name in COMPARED.values()
+                }
                 added = pd.concat([each for _, each in found.values()]).groupby("episode").mean()
                 print(line([str(part), "all of these", str(rule), base], means, added))
 
