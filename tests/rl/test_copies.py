@@ -126,8 +126,11 @@ def test_scale_gate_begins_as_lmetric_behind_its_gate() -> None:
     while not engine.done[0]:
         now, action = engine._fleets[0], int(policy(engine.observation, engine.fit)[0])
         call = now.calls[engine._offered[0]]
-        is_active = now.agents[call["session"], call["agent"]]["active"] == np.arange(3)
-        is_open = is_active | (now.replicas["active"] + call["prompt"] <= now.replicas["kv_tokens"])
+        row = now.agents[call["session"], call["agent"]]["active"]
+        is_active = (row >= 0) & (now.active[row]["replica"] == np.arange(3))
+        has_prefix = now.prefixes[:, call["prefix"]]["active"] > 0 if call["prefix"] >= 0 else np.zeros(3, bool)
+        added = call["prompt"] - call["prefix_tokens"] * has_prefix
+        is_open = is_active | (now.replicas["active"] + added <= now.replicas["kv_tokens"])
         shown = engine.observation[0, REPLICAS.head() :].reshape(-1, REPLICAS.server_dim)
         new = call["target"] - call["prompt"] * shown[:3, REPLICAS.server_column("hit")]
         score = np.where(is_open, new * (1 + now.replicas["calls"] + now.replicas["waiting"]), np.inf)
