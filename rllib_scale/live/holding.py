@@ -24,7 +24,7 @@ from rllib_scale.schedulers.replicas import REPLICA_RULES
 from rllib_scale.simulator.replicas.handles import fleet_handles
 from rllib_scale.simulator.replicas.router import ASKED, KNOWN, answer_round
 from rllib_scale.simulator.replicas.scripts import requests
-from rllib_scale.simulator.replicas.state import NONE, START, new_fleet
+from rllib_scale.simulator.replicas.state import NONE, START, TREE, new_fleet
 from rllib_scale.workloads.random_numbers import new_generator
 
 _answer_round = Direct(answer_round)
@@ -106,6 +106,9 @@ class HoldingRouter:
         self._heard, self._heard_end = np.zeros(1024, np.int64), 0
         self._numbers = dict[str, int]()  # of all replicas that there ever were
         self._row_of = np.zeros(0, np.int64)
+        self._foreign = np.zeros(0, np.int64)  # calls of other handles on each replica
+        self._decided_s, self._events = -np.inf, 0  # time of the last round, and ends of calls since
+        self._prefixes, self._most_prefixes = dict[tuple[str, int], int](), 8  # numbers of shared prefixes
         self.left: Counter[str] = Counter()
         self._shared = set[str]()
         self._started, self._decisions, self._rounds, self._waited_s, self._deciding_s = 0, 0, 0, 0.0, 0.0
@@ -138,12 +141,36 @@ class HoldingRouter:
         check_arrival(key, since_s, self._requests)
         row = self._hear((key,) if demand.session is None else demand.session)
         self._known.table["open"][row] += 1
-        self._requests[key] = self._asked.take(session=row, replica=NONE, prompt=demand.prompt_tokens, asked_s=since_s)
+        prefix = self._prefix(demand.prefix, demand.prefix_tokens)
+        self._requests[key] = self._asked.take(
+            session=row,
+            replica=NONE,
+            prompt=demand.prompt_tokens,
+            prefix=prefix,
+            shared=demand.prefix_tokens,
+            asked_s=since_s,
+        )
+
+    def _prefix(self, name: str | None, tokens: int) -> int:
+        """Number of a shared prefix; numbers that no session and no request has are used again."""
+        if name is None:
+            return NONE
+        if (name, tokens) not in self._prefixes:
+            if len(self._prefixes) == self._most_prefixes:
+                rows = [*self._sessions.values()], [*self._requests.values()]
+                used = {*self._known.table["prefix"][rows[0]], *self._asked.table["prefix"][rows[1]]}
+                self._prefixes = {key: number for key, number in self._prefixes.items() if number in used}
+            if len(self._prefixes) == self._most_prefixes:
+                self._most_prefixes *= 2
+                self._take(self._replicas)
+            free = set(range(self._most_prefixes)) - {*self._prefixes.values()}
+            self._prefixes[name, tokens] = min(free)
+        return self._prefixes[name, tokens]
 
     def _hear(self, name: Hashable) -> int:
         """The row of a session, moved to the end of those heard of."""
         if name not in self._sessions:
-            self._sessions[name] = self._known.take(home=NONE, at=NONE)
+            self._sessions[name] = self._known.take(home=NONE, at=NONE, prefix=NONE)
             if len(self._sessions) > SESSIONS:
                 self._forget_oldest()
         row = self._sessions[name]
@@ -180,6 +207,7 @@ class HoldingRouter:
         if last.session not in self._sessions:
             session = self._known.table[self._hear(last.session)]
             session["home"], session["tokens"] = self._number(last.replica), last.prompt_tokens
+            session["prefix"], session["shared"] = self._prefix(last.prefix, last.prefix_tokens), last.prefix_tokens
             session["until_s"] = at_s + self.settings.active_for_s
 
     def start(self, key: Hashable, replica: str, start_s: float) -> None:
@@ -187,7 +215,9 @@ class HoldingRouter:
         request = self._asked.table[self._requests[key]]
         session = self._known.table[request["session"]]
         request["replica"] = session["home"] = self._number(replica)
-        session["tokens"], session["running"] = request["prompt"], session["running"] + 1
+        for name, value in (("tokens", "prompt"), ("prefix", "prefix"), ("shared", "shared")):
+            session[name] = request[value]
+        session["running"] += 1
         self._sent[key] = replica
 
     def _number(self, replica: str) -> int:
@@ -202,6 +232,7 @@ class HoldingRouter:
         known = self._known.table
         of_it = known["home"] == self._numbers.get(replica, NONE - 1)
         known["home"][of_it], known["until_s"][of_it] = NONE, 0.0
+        self._events += 1
 
     def leave(self, key: Hashable, how: str = "answered") -> None:
         """See `Routing.leave`."""
@@ -212,6 +243,7 @@ class HoldingRouter:
         session = self._known.table[self._asked.table["session"][row]]
         session["open"] -= 1
         if self._sent.pop(key, None) is not None:
+            self._events += 1
             session["running"] -= 1
             session["until_s"] = self.clock() + self.settings.active_for_s
         self._asked.give(row)
@@ -231,7 +263,7 @@ class HoldingRouter:
         return found
 
     def round(self, replicas: Sequence[Replica], queued: Mapping[str, int]) -> list[tuple[Hashable, str]]:
-        """See `Routing.round`. The first that came are asked first; one whose replica is full waits for it."""
+        """See `Routing.round` and `answer_round`; a request whose replica is full waits for it."""
         began = time.monotonic()
         if replicas != self._replicas:
             self._take(replicas)
@@ -240,12 +272,14 @@ class HoldingRouter:
         names, order = [replica.name for replica in replicas], np.array(list(self._requests.values()), np.int64)
         others = np.array([queued.get(name, 0) for name in names], np.int64)
         starts = np.empty((len(order), 2), np.int64)
+        since = np.array([self._decided_s, self._events])
         self._fleet.now["time"] = now = self.clock()
         known, heard = self._known.table, self._heard[: self._heard_end]
         count, answered = _answer_round(
-            *(known, heard, self._asked.table, order, self._row_of, self._number_of, self._places, others),
-            *(self._values, self._rng, starts, self._table),
+            *(known, heard, self._asked.table, order, self._row_of, self._number_of, self._places),
+            *(others, self._foreign, since, self._values, self._rng, np.empty_like(order), starts, self._table),
         )
+        self._foreign, self._decided_s, self._events = others, now, 0
         keys = list(self._requests)
         found = [(keys[position], names[at]) for position, at in starts[:count].tolist()]
         self._sent.update(found)
@@ -264,9 +298,13 @@ class HoldingRouter:
         self._row_of = np.full(len(self._numbers), NONE, np.int64)
         self._row_of[self._number_of] = np.arange(len(replicas))
         self._places = np.array([replica.max_concurrent for replica in replicas], np.int64)
+        self._foreign, self._events = np.zeros(len(replicas), np.int64), self._events + len(self._requests)
         if replicas:
-            only = requests([1], [1]).arrays  # sessions and calls are told, not played
-            self._fleet = new_fleet([self._kind] * len(replicas), only, np.zeros(0, START), 1, True)
+            _, tasks, first_task, successors = requests([1], [1]).arrays  # sessions and calls are told, not played
+            tree = np.zeros(self._most_prefixes, TREE)
+            tree["above"] = NONE
+            scripts = tree, tasks, first_task, successors
+            self._fleet = new_fleet([self._kind] * len(replicas), scripts, np.zeros(0, START), 1, True)
             self._table = fleet_handles(self._fleet)
 
     def stats(self) -> LiveStats:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
+import random
 import re
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 pytest.importorskip("ray.serve", exc_type=ImportError)
 
@@ -69,6 +73,106 @@ def test_without_a_gate_none_is_held_and_a_context_is_worth_waiting_for() -> Non
     kept.lost("a")
     kept.leave("k")
     assert kept.asks("k", 820, [TWO[1]]) == "b"
+
+
+def test_a_shared_prefix_counts_once() -> None:
+    router, one = Router("lmetric:gate=1"), TWO[:1]
+    for number in range(8):
+        demand = Demand(session=f"s{number}", prompt_tokens=400, prefix="tools", prefix_tokens=300)
+        router.arrive(number, demand, 0.0)
+    assert [key for key, _ in router.round(one, {})] == [*range(7)], "300 + 7 x 100 tokens"
+    router.arrive("other", Demand(prompt_tokens=400), 0.0)
+    router.leave(0)
+    router.now_s = 100.0
+    assert router.round(one, {}) == [(7, "a")]
+
+
+class Machine:
+    """The gate of one replica, literally: who runs and who is idle, in unique tokens."""
+
+    def __init__(self, gate: float, memory: int, active_for_s: float, order: float, head_after_s: float) -> None:
+        self.limit, self.active_for_s = gate * memory, active_for_s
+        self.order, self.head_after_s = order, head_after_s
+        self.demands, self.running = dict[str, Demand](), dict[str, int]()
+        self.idle: list[tuple[float, str]] = []  # the one that has been idle longest is the first
+        self.waiting: dict[int, tuple[float, Demand]] = {}
+        self.new, self.ends = list[int](), 0
+
+    def tokens(self, *others: Demand) -> int:
+        those = [self.demands[name] for name in {*self.running, *(name for _, name in self.idle)}]
+        those += others
+        return sum(each.prompt_tokens - each.prefix_tokens for each in those) + sum(
+            tokens for _, tokens in {(each.prefix, each.prefix_tokens) for each in those}
+        )
+
+    def pause(self) -> None:
+        while self.tokens() > self.limit and self.idle:
+            self.idle.pop(0)
+
+    def line(self, key: int, now_s: float) -> tuple[float, ...]:
+        """Its place among held calls."""
+        asked_s, demand = self.waiting[key]
+        if now_s - asked_s > self.head_after_s:
+            return -math.inf, key
+        return asked_s / 60 + self.order * demand.prompt_tokens / 1e5, key
+
+    def round(self, now_s: float) -> list[int]:
+        active = [each for each in self.idle if each[0] + self.active_for_s > now_s]
+        events, self.idle = self.ends + len(self.idle) - len(active), active
+        self.pause()
+        held = sorted((key for key in self.waiting if key not in self.new), key=lambda key: self.line(key, now_s))
+        started, offers = list[int](), 4 * events
+        for key in [*held, *self.new]:
+            demand, is_new = self.waiting[key][1], key in self.new
+            assert demand.session is not None
+            is_active = demand.session in self.running or demand.session in [name for _, name in self.idle]
+            is_offered = is_new or offers > 0
+            offers -= is_offered and not is_new
+            passes = is_active or self.tokens(demand) <= self.limit
+            if not self.running or (passes and is_offered):
+                started.append(key)
+                self.idle = [each for each in self.idle if each[1] != demand.session]
+                self.running[demand.session] = self.running.get(demand.session, 0) + 1
+                self.demands[demand.session] = demand
+                self.pause()
+        for key in started:
+            del self.waiting[key]
+        self.new, self.ends = [], 0
+        return started
+
+    def end(self, session: str, now_s: float) -> None:
+        self.ends += 1
+        self.running[session] -= 1
+        if self.running[session] == 0:
+            del self.running[session]
+            self.idle.append((now_s, session))
+
+
+@given(st.integers(0, 2**32), st.booleans())
+def test_a_gate_is_the_machine_of_running_idle_and_away_sessions(seed: int, has_order: bool) -> None:
+    """Prompts of sessions are new with an order, as what is needed depends on the caches otherwise."""
+    rng, order, head_after_s = random.Random(seed), 300.0 * has_order, 30.0 if has_order else math.inf
+    parameters = f",order={order},head_after_s={head_after_s}" if has_order else ""
+    router = Router(f"lmetric:gate=0.8{parameters}", active_for_s=20.0)
+    machine = Machine(0.8, 1000, 20.0, order, head_after_s)
+    running, one = dict[int, str](), TWO[:1]
+    for number in range(100):
+        router.now_s += rng.expovariate(1.0)
+        if running and rng.random() < 0.45:
+            key = rng.choice([*running])
+            router.leave(key)
+            machine.end(running.pop(key), router.now_s)
+        else:
+            prefix, tokens = (None, 0) if has_order else rng.choice([(None, 0), ("p", 50), ("q", 120)])
+            session = f"s{number if has_order else rng.randrange(12)}"
+            demand = Demand(session=session, prompt_tokens=rng.randint(120, 400), prefix=prefix, prefix_tokens=tokens)
+            router.arrive(number, demand, router.now_s)
+            machine.waiting[number] = router.now_s, demand
+            machine.new.append(number)
+        asked = {key: str(each.session) for key, (_, each) in machine.waiting.items()}
+        started = machine.round(router.now_s)
+        assert [key for key, _ in router.round(one, {})] == started
+        running |= {key: asked[key] for key in started}
 
 
 def test_a_full_replica_is_waited_for_and_calls_of_other_handles_count() -> None:

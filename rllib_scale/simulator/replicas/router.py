@@ -1,7 +1,12 @@
 """A round of a router in front of replicas: all waiting requests are answered in one call from Python.
 
-A router knows less than an episode: where it has sent each request, the prompts, and the sessions. From these it writes
-the rows of a fleet that the rules read, and then asks the rule about one request after another.
+A router knows less than an episode: where it has sent each request, the prompts, the prefixes that they share, and the
+sessions. From these it writes the rows of a fleet that the rules read, and then asks the rule about one request after
+another.
+
+A session is away, running at a replica (a call sent and unanswered) or idle there (since its last answer, for a time).
+Running and idle ones count, in unique tokens. While these exceed what a gate allows, the session that has been idle
+longest becomes away; running ones never do.
 """
 
 from __future__ import annotations
@@ -9,6 +14,7 @@ from __future__ import annotations
 import numpy as np
 
 from rllib_scale.compiled import compiled, internal
+from rllib_scale.simulator.replicas.caches import found as tokens_found
 from rllib_scale.simulator.replicas.handles import fleet_of
 from rllib_scale.simulator.replicas.rules import choose, set_gate
 from rllib_scale.simulator.replicas.state import NONE
@@ -22,20 +28,32 @@ KNOWN = np.dtype(
         ("open", np.int64),  # calls, those that wait included
         ("kept", np.int64),  # whether its context is still on its replica
         ("heard", np.int64),  # when it was heard of last: a position in the list of these
-        ("until_s", np.float64),  # it is active, if none of its calls runs
+        ("until_s", np.float64),  # it is idle, if none of its calls runs: it counts; then it is away
+        ("prefix", np.int64),  # with which its context begins; NONE: with none that is shared
+        ("shared", np.int64),  # tokens of the prefix
     ],
     align=True,
 )
 """Of a session that a router has heard of."""
 ASKED = np.dtype(
-    [("session", np.int64), ("replica", np.int64), ("prompt", np.int64), ("asked_s", np.float64)], align=True
+    [
+        *((name, np.int64) for name in ("session", "replica", "prompt", "prefix", "shared", "held")),
+        *((name, np.float64) for name in ("asked_s", "key")),
+    ],
+    align=True,
 )
-"""A request: row of its session, number of the replica where it runs (NONE: it waits), tokens."""
+"""A request: row of its session, number of the replica where it runs (NONE: it waits), tokens, prefix as in KNOWN,
+whether it has been offered and held, and its key as of a held call (see `line`)."""
 
 
 @compiled
-def answer_round(known, heard, asked, order, row_of, numbers, places, others, rule, rng, found, table):  # type: ignore[no-untyped-def]
-    """Answer the requests that wait, the first that came first; returns how many start, and how many are answered.
+def answer_round(  # type: ignore[no-untyped-def]
+    known, heard, asked, order, row_of, numbers, places, others, former, since, rule, rng, line, found, table
+):
+    """Answer requests that wait; returns how many start, and how many are answered.
+
+    As in an episode, at each event `offers` held requests are offered, the first in line; then new ones, the first that
+    came first. Where a replica has nothing to do, it takes the first in line that fits.
 
     Args:
         known: sessions, KNOWN. A session that starts here has its replica as `at` and `home` afterwards.
@@ -46,8 +64,11 @@ def answer_round(known, heard, asked, order, row_of, numbers, places, others, ru
         numbers: number of the replica of each row of the fleet.
         places: calls that each may run.
         others: calls that each is known to have; afterwards, those of them that are not in `asked`.
+        former: the same, after the last round.
+        since: time of the last round, and events since then: calls that ended, and changes of replicas.
         rule: see `rules.VALUES`.
         rng: of the rule.
+        line: (requests,), for positions in `order`.
         found: (requests, 2), where the position in `order` and the row of the fleet of each that starts are written.
         table: of a fleet with a row of `calls`, `sessions`, `agents` and `kept` to describe a request to the rules.
     """
@@ -56,39 +77,152 @@ def answer_round(known, heard, asked, order, row_of, numbers, places, others, ru
     set_gate(now, rule)
     now.held = _write_running(fleet, asked, order, row_of, others)
     _write_sessions(fleet, known, heard, row_of)
-    started, answered, with_place = 0, 0, 0
     for at in range(len(replicas)):
-        with_place += replicas[at].calls < places[at]
+        _pause(fleet, known, heard, at)
+    events = int(since[1]) + _expired(known, heard, since[0], now.time)
+    for at in range(len(replicas)):
+        events += others[at] != former[at]
+    offers = now.most_offers * events
+    in_line = 0
     for position in range(len(order)):
         request = asked[order[position]]
-        if with_place == 0:
-            break
-        if request.replica != NONE:
-            continue
+        if request.replica == NONE and request.held:
+            line[in_line] = position
+            in_line += 1
+    started, answered = 0, 0
+    while in_line > 0 and (offers > 0 or _num_idle(fleet) > 0) and _num_open(fleet, places) > 0:
+        position = _take_first(now, asked, order, line, in_line)
+        in_line -= 1
+        request = asked[order[position]]
         session = known[request.session]
-        at = _offer(fleet, session, request, rule, rng)
-        answered += 1
-        if at == NONE or replicas[at].calls >= places[at]:
+        if offers > 0:
+            at = _offer(fleet, session, request, rule, rng)
+            answered += 1
+            offers -= at == NONE or replicas[at].calls < places[at]  # not if it waits for a place of its replica
+        else:
+            at = _idle(fleet, request)
+        if at != NONE and replicas[at].calls < places[at]:
+            _send(fleet, known, heard, request, at, numbers[at])
+            found[started, 0], found[started, 1] = position, at
+            started += 1
+    for position in range(len(order)):
+        request = asked[order[position]]
+        if request.replica != NONE or request.held or _num_open(fleet, places) == 0:
             continue
-        if session.at != NONE and _is_active(session, now.time):
-            replicas[session.at].active -= session.tokens
-            now.active_tokens -= session.tokens
-        request.replica = session.home = numbers[at]
-        session.at, session.tokens, session.running = at, request.prompt, session.running + 1
-        replicas[at].calls += 1
-        with_place -= replicas[at].calls == places[at]
-        replicas[at].pinned += request.prompt
-        replicas[at].active += request.prompt
-        now.active_tokens += request.prompt
-        now.held -= 1
-        found[started, 0], found[started, 1] = position, at
-        started += 1
+        at = _offer(fleet, known[request.session], request, rule, rng)
+        answered += 1
+        request.held = 1
+        if at != NONE and replicas[at].calls < places[at]:
+            _send(fleet, known, heard, request, at, numbers[at])
+            found[started, 0], found[started, 1] = position, at
+            started += 1
     return started, answered
+
+
+@internal
+def _send(fleet, known, heard, request, at, number):  # type: ignore[no-untyped-def]
+    """A request starts on a replica, and its session counts there alone."""
+    session, now, here = known[request.session], fleet.now[0], fleet.replicas[at]
+    if session.at != NONE and _is_active(session, now.time):
+        _count(fleet, session, -1)
+    request.replica = session.home = number
+    session.at, session.tokens, session.running = at, request.prompt, session.running + 1
+    session.prefix, session.shared = request.prefix, request.shared
+    _count(fleet, session, 1)
+    here.calls += 1
+    here.pinned += request.prompt
+    now.held -= 1
+    _pause(fleet, known, heard, at)
+
+
+@internal
+def _take_first(now, asked, order, line, in_line):  # type: ignore[no-untyped-def]
+    """Take the first request out of a line: one held for longer than `head_after_s`, or the one with the least key."""
+    first, least = 0, np.inf
+    for place in range(in_line):
+        request = asked[order[line[place]]]
+        if now.time - request.asked_s > now.head_after_s:
+            first = place
+            break
+        if request.key < least:
+            first, least = place, request.key
+    position = line[first]
+    for place in range(first, in_line - 1):
+        line[place] = line[place + 1]
+    return position
+
+
+@internal
+def _expired(known, heard, after_s, until_s):  # type: ignore[no-untyped-def]
+    """Sessions that became away in this time, as they were idle for long enough."""
+    count = 0
+    for position in range(len(heard)):
+        of = known[heard[position]]
+        count += of.heard == position and of.running == 0 and after_s < of.until_s <= until_s
+    return count
+
+
+@internal
+def _num_idle(fleet):  # type: ignore[no-untyped-def]
+    """Replicas that have nothing to do."""
+    count = 0
+    for at in range(len(fleet.replicas)):
+        count += fleet.replicas[at].calls == 0
+    return count
+
+
+@internal
+def _num_open(fleet, places):  # type: ignore[no-untyped-def]
+    """Replicas with a free place."""
+    count = 0
+    for at in range(len(fleet.replicas)):
+        count += fleet.replicas[at].calls < places[at]
+    return count
+
+
+@internal
+def _idle(fleet, request):  # type: ignore[no-untyped-def]
+    """A replica that has nothing to do and that a request fits, or NONE."""
+    for at in range(len(fleet.replicas)):
+        if fleet.replicas[at].calls == 0 and request.prompt <= fleet.replicas[at].kv_tokens:
+            return at
+    return NONE
 
 
 @internal
 def _is_active(session, time):  # type: ignore[no-untyped-def]
     return session.running > 0 or session.until_s > time
+
+
+@internal
+def _count(fleet, session, change):  # type: ignore[no-untyped-def]
+    """Count an active session at its replica (1) or no longer (-1), a shared prefix once."""
+    tokens = session.tokens
+    if session.prefix != NONE:
+        prefix = fleet.prefixes[session.at, session.prefix]
+        prefix.active += change
+        if prefix.active > (1 if change > 0 else 0):
+            tokens -= session.shared
+    fleet.replicas[session.at].active += change * tokens
+    fleet.now[0].active_tokens += change * tokens
+
+
+@internal
+def _pause(fleet, known, heard, at):  # type: ignore[no-untyped-def]
+    """While more counts at a replica than its gate allows, the session that has been idle longest becomes away."""
+    here, now = fleet.replicas[at], fleet.now[0]
+    while now.gate > 0.0 and here.active > now.gate * here.kv_tokens:
+        longest = NONE
+        for position in range(len(heard)):
+            row = heard[position]
+            of = known[row]
+            is_idle = of.heard == position and of.at == at and of.running == 0 and of.until_s > now.time
+            if is_idle and (longest == NONE or of.until_s < known[longest].until_s):
+                longest = row
+        if longest == NONE:
+            break
+        _count(fleet, known[longest], -1)
+        known[longest].until_s = -np.inf
 
 
 @internal
@@ -118,6 +252,8 @@ def _write_sessions(fleet, known, heard, row_of):  # type: ignore[no-untyped-def
     now.active_tokens = 0.0
     for at in range(len(replicas)):
         replicas[at].active = replicas[at].used = 0
+        for prefix in range(fleet.prefixes.shape[1]):
+            fleet.prefixes[at, prefix].active = fleet.prefixes[at, prefix].tokens = 0
     for position in range(len(heard) - 1, -1, -1):
         session = known[heard[position]]
         if session.heard != position:
@@ -128,10 +264,13 @@ def _write_sessions(fleet, known, heard, row_of):  # type: ignore[no-untyped-def
             continue
         here = replicas[session.at]
         here.used += session.tokens
+        if session.prefix != NONE and fleet.prefixes[session.at, session.prefix].tokens > 0:
+            here.used -= session.shared
         session.kept = here.used <= here.kv_tokens
+        if session.kept and session.prefix != NONE:
+            fleet.prefixes[session.at, session.prefix].tokens = session.shared
         if _is_active(session, now.time):
-            here.active += session.tokens
-            now.active_tokens += session.tokens
+            _count(fleet, session, 1)
 
 
 @internal
@@ -139,15 +278,15 @@ def _offer(fleet, session, request, rule, rng):  # type: ignore[no-untyped-def]
     """The replica that a rule names for a request, or NONE; as in an episode, none is held beside an idle replica."""
     call, agent, kept = fleet.calls[0], fleet.agents[0, 0], fleet.kept[0]
     call.prompt = call.target = call.reusable = request.prompt
-    call.prefix, call.asked_s = NONE, request.asked_s
+    call.prefix, call.prefix_tokens, call.asked_s = request.prefix, request.shared, request.asked_s
     fleet.sessions[0].number = request.session
     agent.home, agent.active = session.at, 0 if _is_active(session, fleet.now[0].time) else NONE
     fleet.active[0].replica = session.at
     agent.kept = 0 if session.at != NONE and session.kept else NONE
     kept.replica, kept.tokens, kept.next = session.at, session.tokens, NONE
     at = choose(fleet, 0, rule, rng)
-    if at == NONE:
-        for replica in range(len(fleet.replicas)):
-            if fleet.replicas[replica].calls == 0 and request.prompt <= fleet.replicas[replica].kv_tokens:
-                return replica
-    return at
+    most = 0
+    for replica in range(len(fleet.replicas)):
+        most = max(most, tokens_found(fleet, call, replica))
+    request.key = request.asked_s / 60.0 + fleet.now[0].order * (call.target - most) / 1e5
+    return at if at != NONE else _idle(fleet, request)
