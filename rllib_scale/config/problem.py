@@ -188,6 +188,11 @@ class ObservationConfig(Model):
     output_unit_gb: Positive = Field(default=1.0, description="unit of outputs")
     delay_unit_s: Positive = Field(default=1.0, description="unit of communication delays")
     time_unit_s: Positive = Field(default=1.0, description="unit of remaining times and waits")
+    caches: Literal["exact", "own"] | Positive = Field(
+        default="exact",
+        description="what rules for replicas know of caches and queues: exact; as they were when read, every so many "
+        "seconds; or own, the router's memory of what it sent where",
+    )
 
 
 class EnvConfig(Model):
@@ -210,6 +215,8 @@ class EnvConfig(Model):
                 raise ValueError(f"cluster.tiers: {named[0]} has a replica; valid: with service replica")
             if self.service != ServiceConfig():
                 raise ValueError("service: name fixed has no settings; valid: leave them out, or name replica")
+            if self.observation.caches != "exact":
+                raise ValueError("observation.caches: has no effect with service fixed; leave it out")
             return self
         if missing := [tier.name for tier in self.cluster.tiers if tier.replica is None]:
             raise ValueError(
@@ -217,7 +224,10 @@ class EnvConfig(Model):
                 f"missing: {', '.join(missing)}"
             )
         for name in ("workload", "decision", "communication", "information", "observation"):
-            if getattr(self, name) != type(self).model_fields[name].default:
+            default = type(self).model_fields[name].default
+            if name == "observation":
+                default = default.model_copy(update={"caches": self.observation.caches})
+            if getattr(self, name) != default:
                 raise ValueError(f"{name}: acts on nothing with service replica; leave it out")
         for name, is_set in (
             ("cluster.changes", not self.cluster.changes.none),

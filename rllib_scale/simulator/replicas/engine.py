@@ -17,9 +17,10 @@ from rllib_scale.simulator.record import SCHEDULE
 from rllib_scale.simulator.replicas.arrivals import starts
 from rllib_scale.simulator.replicas.handles import fleet_handles
 from rllib_scale.simulator.replicas.kernel import UNANSWERED, step_batch
+from rllib_scale.simulator.replicas.known import Knowledge
 from rllib_scale.simulator.replicas.loop import DONE
 from rllib_scale.simulator.replicas.metrics import Begun, measure
-from rllib_scale.simulator.replicas.rules import play
+from rllib_scale.simulator.replicas.rules import VALUES, play
 from rllib_scale.simulator.replicas.scripts import scripts_of
 from rllib_scale.simulator.replicas.spans import open_calls
 from rllib_scale.simulator.replicas.state import FLEET, Fleet, grown, new_fleet
@@ -93,6 +94,7 @@ class ReplicaEngine:
         A call whose replica is too small for it is held; one that is held beside an idle replica that it fits goes
         there.
         """
+        self._check_exact()
         todo = np.ones(self.num_envs, dtype=bool) if active is None else np.array(active, dtype=bool)
         actions = np.array(actions, dtype=np.int64)
         which, seeds, episodes = (np.zeros_like(todo), None, None) if begin is None else begin
@@ -118,14 +120,22 @@ class ReplicaEngine:
         Args:
             values: (V,), or (B, V) where it is another rule in each fleet.
         """
+        if values.shape[-1] > 1 + len(VALUES):
+            self._check_exact()
+        if self.config.observation.caches == "own" and (values[..., 1 + VALUES.index("gate")] > 0).any():
+            raise UserError("observation.caches own: not with a gate; valid with one: exact, or seconds")
         values = np.broadcast_to(values, (self.num_envs, values.shape[-1]))
         for b in np.flatnonzero(~self.done).tolist():
             rng = new_generator(int(self._playing[b, 0]), int(self._playing[b, 1]), _STREAM)
+            known = Knowledge(self.config.observation.caches, self._fleets[b])
             while not self.done[b]:
-                table = self._table[b]
-                state = play(self._offered[b], self._until_s[b], values[b].copy(), rng, self._room, table)
+                table, until_s = self._table[b], known.until(float(self._until_s[b]))
+                rule = values[b].copy()
+                state = play(self._offered[b], until_s, rule, rng, self._room, table, known.table(table), known.how)
                 self._offered[b] = DONE
-                self._attend(b, int(state))
+                if state != DONE or until_s == self._until_s[b]:
+                    self._attend(b, int(state))
+                known.follow(self._fleets[b], int(state))
 
     def metrics(self, b: int = 0) -> dict[str, Any]:
         """Metrics of fleet b so far; names and units in `rllib_scale/results/columns.py`."""
@@ -180,6 +190,11 @@ class ReplicaEngine:
         self.set_state(self.get_state())
 
     # ------------------------------------------------------------------ inside
+
+    def _check_exact(self) -> None:
+        known = self.config.observation.caches
+        if known != "exact":
+            raise UserError(f"observation.caches {known}: only rules for replicas read it; valid for others: exact")
 
     def _run(self, actions: np.ndarray, todo: np.ndarray, begins: np.ndarray, seeds: Any, episodes: Any) -> None:
         """Begin episodes, answer in the other fleets, and run to the next decisions."""

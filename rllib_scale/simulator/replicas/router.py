@@ -284,7 +284,7 @@ def _offer(fleet, session, request, rule, rng):  # type: ignore[no-untyped-def]
     fleet.active[0].replica = session.at
     agent.kept = 0 if session.at != NONE and session.kept else NONE
     kept.replica, kept.tokens, kept.next = session.at, session.tokens, NONE
-    at = choose(fleet, 0, rule, rng)
+    at = choose(fleet, fleet, 0, rule, rng)
     most = 0
     for replica in range(len(fleet.replicas)):
         most = max(most, tokens_found(fleet, call, replica))

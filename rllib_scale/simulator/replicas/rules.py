@@ -16,6 +16,7 @@ from rllib_scale.compiled import compiled, internal, rare
 from rllib_scale.simulator.replicas.caches import found
 from rllib_scale.simulator.replicas.gate import active_at, added_by, open_to
 from rllib_scale.simulator.replicas.handles import fleet_handles, fleet_of
+from rllib_scale.simulator.replicas.known import EXACT, OWN, Knowledge, count_prompts, meet, remember
 from rllib_scale.simulator.replicas.loop import FULL, answer, next_offer
 from rllib_scale.simulator.replicas.service import usage
 from rllib_scale.simulator.replicas.state import NONE, Fleet, grown
@@ -67,17 +68,17 @@ def expected_tokens(fleet, call):  # type: ignore[no-untyped-def]
 
 
 @internal
-def _score(fleet, index, replica, rule, ranges):  # type: ignore[no-untyped-def]
+def _score(fleet, known, index, replica, rule, ranges):  # type: ignore[no-untyped-def]
     """What a rule minimises over the replicas."""
     kind, call, here = int(rule[0]), fleet.calls[index], fleet.replicas[replica]
     load = here.calls + here.waiting
     if kind == LMETRIC:  # new prefill tokens x batch with the call [arXiv 2603.15202]
-        score = float(call.target - found(fleet, call, replica)) * (load + 1)
+        score = float(call.target - found(known, call, replica)) * (load + 1)
         return score * math.exp(here.place) if len(rule) > _GATE else score
     if kind == SCORES:
-        return -_sum_of_scores(fleet, call, replica, rule, ranges)
+        return -_sum_of_scores(fleet, known, call, replica, rule, ranges)
     if kind == MARGINAL:
-        return _marginal_s(fleet, call, here, replica, rule)
+        return _marginal_s(fleet, known, call, here, replica, rule)
     if kind == ROBIN:
         return float((replica - fleet.now[0].turn) % len(fleet.replicas))
     if kind == HASHING:
@@ -96,13 +97,13 @@ def _clockwise(key, replica):  # type: ignore[no-untyped-def]
 
 
 @rare
-def _sum_of_scores(fleet, call, replica, rule, ranges):  # type: ignore[no-untyped-def]
+def _sum_of_scores(fleet, known, call, replica, rule, ranges):  # type: ignore[no-untyped-def]
     """llm-d's scorers by their weights: what it maximises [llm-d-router, plugins/scheduling/scorer]."""
     here, (least_waiting, most_waiting, least_calls, most_calls) = fleet.replicas[replica], ranges
-    hit = found(fleet, call, replica)
+    hit = found(known, call, replica)
     score = rule[_PREFIX] * hit / call.prompt
-    score += rule[_QUEUE] * _rank(here.waiting, least_waiting, most_waiting)
-    score += rule[_KV] * (1.0 - usage(here, fleet.now[0].time))
+    score += rule[_QUEUE] * _rank(known.replicas[replica].waiting, least_waiting, most_waiting)
+    score += rule[_KV] * (1.0 - usage(known.replicas[replica], fleet.now[0].time))
     score += rule[_RUNNING] * _rank(here.calls, least_calls, most_calls)
     if rule[_TOKENS] > 0.0:
         tokens = here.in_flight + call.target - hit
@@ -117,18 +118,19 @@ def _rank(value, least, most):  # type: ignore[no-untyped-def]
 
 
 @rare
-def _ranges(fleet):  # type: ignore[no-untyped-def]
+def _ranges(fleet, known):  # type: ignore[no-untyped-def]
     """Least and most waiting calls, and least and most running calls, of the open replicas."""
     least_waiting, most_waiting, least_calls, most_calls = 2**62, 0, 2**62, 0
-    for here in fleet.replicas:
+    for replica in range(len(fleet.replicas)):
+        here, waiting = fleet.replicas[replica], known.replicas[replica].waiting
         if here.open:
-            least_waiting, most_waiting = min(least_waiting, here.waiting), max(most_waiting, here.waiting)
+            least_waiting, most_waiting = min(least_waiting, waiting), max(most_waiting, waiting)
             least_calls, most_calls = min(least_calls, here.calls), max(most_calls, here.calls)
     return least_waiting, most_waiting, least_calls, most_calls
 
 
 @rare
-def _keep_sticky(fleet, call, rule):  # type: ignore[no-untyped-def]
+def _keep_sticky(fleet, known, call, rule):  # type: ignore[no-untyped-def]
     """llm-d's prefix-cache-affinity-filter: close replicas without the prefix; returns how many stay open.
 
     It closes none where none has the prefix, or where the best of those that have it would answer too much later than
@@ -141,7 +143,7 @@ def _keep_sticky(fleet, call, rule):  # type: ignore[no-untyped-def]
             continue
         count += 1
         first_ms = here.in_flight / rule[_PREFILL_PER_S] * 1000.0
-        if found(fleet, call, replica) / call.prompt >= rule[_AFFINITY]:
+        if found(known, call, replica) / call.prompt >= rule[_AFFINITY]:
             here.open = _STICKY
             sticky, sticky_ms = sticky + 1, min(sticky_ms, first_ms)
         else:
@@ -154,14 +156,14 @@ def _keep_sticky(fleet, call, rule):  # type: ignore[no-untyped-def]
 
 
 @rare
-def _keep_match(fleet, call, rule):  # type: ignore[no-untyped-def]
+def _keep_match(fleet, known, call, rule):  # type: ignore[no-untyped-def]
     """Of `cache-aware`: while loads are balanced, close all but the best match, if it is good enough."""
     least, most, best, at = 2**62, 0, 0, NONE
     for replica in range(len(fleet.replicas)):
         here = fleet.replicas[replica]
         if not here.open:
             continue
-        load, hit = here.calls + here.waiting, found(fleet, call, replica)
+        load, hit = here.calls + here.waiting, found(known, call, replica)
         least, most = min(least, load), max(most, load)
         if hit > best:
             best, at = hit, replica
@@ -180,14 +182,14 @@ def _keep_light(fleet, most):  # type: ignore[no-untyped-def]
 
 
 @rare
-def _marginal_s(fleet, call, here, replica, rule):  # type: ignore[no-untyped-def]
+def _marginal_s(fleet, known, call, here, replica, rule):  # type: ignore[no-untyped-def]
     """Seconds that a call costs all calls of a replica, its own included, as `adaptive-price` counts them.
 
     Its own: the prefill before it, its prefill, and its answer at the steps that the batch then takes. Of each call
     that decodes there: this prefill, and longer steps while the answer lasts. Of others: the contexts of active
     sessions that it makes the memory lose are computed again when they return.
     """
-    hit = found(fleet, call, replica)
+    hit = found(known, call, replica)
     new, answer_tokens = call.target - hit, rule[_ANSWER]
     if expected_tokens(fleet, call) > 0:
         answer_tokens = float(expected_tokens(fleet, call))
@@ -202,8 +204,11 @@ def _marginal_s(fleet, call, here, replica, rule):  # type: ignore[no-untyped-de
 
 
 @rare
-def choose(fleet, index, rule, rng):  # type: ignore[no-untyped-def]
-    """The replica that a rule sends an offered call to, or NONE to hold it."""
+def choose(fleet, known, index, rule, rng):  # type: ignore[no-untyped-def]
+    """The replica that a rule sends an offered call to, or NONE to hold it.
+
+    It reads caches, waiting calls and memory in use from `known`, and the rest from `fleet`.
+    """
     kind, call = int(rule[0]), fleet.calls[index]
     count, total = 0, 0
     for replica in range(len(fleet.replicas)):
@@ -225,10 +230,10 @@ def choose(fleet, index, rule, rng):  # type: ignore[no-untyped-def]
     ranges = (0, 0, 0, 0)
     if kind == SCORES:
         if rule[_AFFINITY] > 0.0:
-            count = _keep_sticky(fleet, call, rule)
-        ranges = _ranges(fleet)
+            count = _keep_sticky(fleet, known, call, rule)
+        ranges = _ranges(fleet, known)
     if kind == CACHE_AWARE:
-        _keep_match(fleet, call, rule)
+        _keep_match(fleet, known, call, rule)
     if kind == HASHING:
         _keep_light(fleet, rule[_SKEW] * total / count)
     first, second = 0 if kind in (ROBIN, CACHE_AWARE, HASHING) else integer(rng, 0, count - 1), NONE
@@ -249,7 +254,7 @@ def choose(fleet, index, rule, rng):  # type: ignore[no-untyped-def]
                 continue
             if kind == TWO and number not in (first, second):
                 continue
-            score = _score(fleet, index, replica, rule, ranges)
+            score = _score(fleet, known, index, replica, rule, ranges)
             if score < best_score:
                 best, best_score, ties = replica, score, 1
             elif kind == SCORES and score == best_score:
@@ -269,30 +274,49 @@ def set_gate(now, rule):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def play(index, until_s, rule, rng, ended, table):  # type: ignore[no-untyped-def]
-    """Play under a rule until a time: DONE or FULL. `index`: the call that is offered already, or NONE."""
-    fleet = fleet_of(table)
+def play(index, until_s, rule, rng, ended, table, known_table, how):  # type: ignore[no-untyped-def]
+    """Play under a rule until a time: DONE or FULL. `index`: the call that is offered already, or NONE.
+
+    `known_table` is of what the rule knows, `how` it is known: EXACT, READ or OWN.
+    """
+    fleet, known = fleet_of(table), fleet_of(known_table)
     set_gate(fleet.now[0], rule)
     while True:
         if index >= 0:
-            replica = choose(fleet, index, rule, rng)
+            call = fleet.calls[index]
+            if how != EXACT:
+                meet(fleet, known, call)
+            if how == OWN:
+                count_prompts(fleet, known)
+            replica = choose(fleet, known, index, rule, rng)
             fleet.now[0].decisions += 1
             fleet.now[0].passed += replica == NONE
             answer(fleet, index, replica)
+            if how != EXACT and call.replica != NONE:
+                remember(fleet, known, call, how == OWN)
+                if known.now[0].kept_left < known.spare[0]:
+                    return FULL
         index = next_offer(fleet, until_s, ended)
         if index < 0:
             return index
 
 
 def run(
-    fleet: Fleet, until_s: float, values: NDArray[np.float64], rng: NDArray[np.uint64], parts: list[NDArray[Any]]
+    fleet: Fleet,
+    until_s: float,
+    values: NDArray[np.float64],
+    rng: NDArray[np.uint64],
+    parts: list[NDArray[Any]],
+    caches: float | str = "exact",
 ) -> Fleet:
     """Play one fleet under a rule, its kind and VALUES, and append the records of completed calls to `parts`."""
-    ended = np.zeros(fleet.batch.shape[1], np.int64)
+    ended, known = np.zeros(fleet.batch.shape[1], np.int64), Knowledge(caches, fleet)
     while True:
-        state = play(NONE, until_s, values, rng, ended, fleet_handles(fleet))
+        table = fleet_handles(fleet)
+        state = play(NONE, known.until(until_s), values, rng, ended, table, known.table(table), known.how)
         parts.append(fleet.records[: fleet.now[0]["records"]].copy())
         fleet.now["records"] = 0
-        if state != FULL:
+        if state == FULL:
+            fleet = grown(fleet)
+        if not known.follow(fleet, state) and state != FULL:
             return fleet
-        fleet = grown(fleet)

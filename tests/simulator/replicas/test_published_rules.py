@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -31,7 +32,7 @@ Costs = Callable[[list[Replica], Call], list[float]]
 BEST = -1e-9
 
 
-def choices(case: Case, rule: str, seed: int) -> dict[tuple[int, int], int]:
+def choices(case: Case, rule: str, seed: int, caches: float | str = "exact") -> dict[tuple[int, int], int]:
     """Session and call -> replica, as compiled code decides."""
     spec = parse_scheduler(rule)
     assert isinstance(spec, RuleSpec)
@@ -39,7 +40,7 @@ def choices(case: Case, rule: str, seed: int) -> dict[tuple[int, int], int]:
     assert isinstance(scheduler, FleetRule)
     empty = new_fleet(case.replicas, case.scripts.arrays, case.starts, case.live, case.closed_loop)
     parts = list[np.ndarray]()
-    played = run(empty, case.until_s, scheduler.values, new_generator(seed, 0), parts)
+    played = run(empty, case.until_s, scheduler.values, new_generator(seed, 0), parts, caches)
     ended = np.concatenate(parts)
     is_open, row = np.ones(len(played.calls), bool), int(played.now[0]["free_calls"])
     while row >= 0:
@@ -50,20 +51,33 @@ def choices(case: Case, rule: str, seed: int) -> dict[tuple[int, int], int]:
     return dict(zip(keys, [*ended["replica"].tolist(), *rows["replica"].tolist()], strict=True))
 
 
-def check(seed: int, rule: str, costs: Costs) -> int:
+def check(
+    seed: int,
+    rule: str,
+    costs: Costs,
+    caches: float | str = "exact",
+    sent: Callable[[Case, Call], None] | None = None,
+    memory: int = 20,
+) -> int:
     """Check all choices of a rule on a random fleet; returns how often replicas were of unlike cost."""
     case = random_case(seed)
-    case.replicas = [each.model_copy(update={"kv_tokens": 20 * each.kv_tokens}) for each in case.replicas]
-    chosen, seen = choices(case, rule, seed), list[tuple[float, int, list[float]]]()
+    case.replicas = [each.model_copy(update={"kv_tokens": memory * each.kv_tokens}) for each in case.replicas]
+    chosen, seen = choices(case, rule, seed, caches), list[tuple[float, int, list[float]]]()
 
     def see(replicas: list[Replica], call: Call) -> None:
-        seen.append((call.asked, call.replica, costs(replicas, call)))
+        fit = [call.prompt + call.output <= replica.facts.kv_tokens for replica in replicas]
+        each = [cost if fits else np.inf for cost, fits in zip(costs(replicas, call), fit, strict=True)]
+        seen.append((call.asked, call.replica, each))
+        if sent is not None:
+            sent(case, call)
 
     loop = case.closed_loop
     of = case.replicas, case.scripts, case.starts, case.live, loop, case.until_s
     simulate(*of, lambda *call: [int(chosen[call])], GateSettings(), see)
     times = np.array([-1.0, *(time for time, *_ in seen), np.inf])
     is_alone = np.minimum(np.diff(times)[1:], np.diff(times)[:-1]) > 1e-9  # else rounding decides who is first
+    if sent is not None:  # and what is remembered from then on
+        is_alone = np.logical_and.accumulate(is_alone)
     for (time, replica, each), alone in zip(seen, is_alone, strict=True):
         assert not alone or each[replica] <= min(each) + 1e-9, (rule, seed, time, replica, each)
     return sum(max(each) > min(each) + 1e-9 for _, _, each in seen)
@@ -179,6 +193,48 @@ def test_round_robin_takes_one_after_the_other(seed: int) -> None:
         return [float(at != chosen) for at in range(len(replicas))]
 
     check(seed, "round-robin-replica", costs)
+
+
+def lmetric(replicas: list[Replica], call: Call, caches: list[Replica]) -> list[float]:
+    """New prefill tokens times batch, by what is known of caches."""
+    return [
+        (call.prompt - cache.found(call)) * (len(here.running) + len(here.waiting) + 1)
+        for here, cache in zip(replicas, caches, strict=True)
+    ]
+
+
+@each_of(range(60), by_default=15)
+def test_exact_knowledge_is_that_of_the_caches(seed: int) -> None:
+    check(seed, "lmetric", lambda replicas, call: lmetric(replicas, call, replicas))
+
+
+@each_of(range(60), by_default=15)
+def test_own_memory_is_of_what_was_sent_where_as_much_as_fits(seed: int) -> None:
+    """A cache of the independent model for each replica, whose calls are computed as they are sent and end at once."""
+    memories = list[Replica]()
+
+    def sent(case: Case, call: Call) -> None:
+        if not memories:
+            memories.extend(Replica(each, case.scripts.tree) for each in case.replicas)
+        told = replace(call, computed=0)
+        memories[call.replica].admit(told)
+        told.computed = told.target
+        memories[call.replica].leave(told)
+
+    def costs(replicas: list[Replica], call: Call) -> list[float]:
+        return lmetric(replicas, call, memories) if memories else [0.0] * len(replicas)
+
+    check(seed, "lmetric", costs, "own", sent, memory=1)
+
+
+@each_of(range(60), by_default=15)
+def test_caches_that_were_never_read_are_empty(seed: int) -> None:
+    check(seed, "cache-aware:balance_abs_threshold=1e9", first_of_least, 1e9)
+
+
+def first_of_least(replicas: list[Replica], call: Call) -> list[float]:
+    loads = [len(replica.running) + len(replica.waiting) for replica in replicas]
+    return [float(at != loads.index(min(loads))) for at in range(len(replicas))]
 
 
 def test_the_cases_leave_a_choice() -> None:

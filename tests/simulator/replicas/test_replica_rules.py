@@ -9,11 +9,15 @@ import pandas as pd
 import pytest
 from fleets import fleet, played
 
+from rllib_scale.config import EnvConfig
+from rllib_scale.config.identity import protocol_of, world_of
 from rllib_scale.config.schedulers import FLEET_RULES
+from rllib_scale.errors import UserError
 from rllib_scale.evaluation.play import play
 from rllib_scale.policies.make import make_policy
 from rllib_scale.schedulers.replicas import AdaptiveGate
 from rllib_scale.simulator.replicas import gate, rules
+from rllib_scale.simulator.replicas.engine import ReplicaEngine
 from rllib_scale.simulator.replicas.scripts import scripts_of
 
 
@@ -79,6 +83,35 @@ def test_an_adaptive_gate_without_weights_is_lmetric_with_gate_and_its_terms_hol
     assert tighter["metrics"]["working_set"] < same["metrics"]["working_set"] - 0.2
     assert tighter["metrics"]["held_calls"] > same["metrics"]["held_calls"]
     assert moves(pd.DataFrame(leaving["calls"])) > moves(pd.DataFrame(same["calls"])) + 0.02
+
+
+def test_caches_that_are_read_seldom_are_hit_less_and_a_memory_of_its_own_does_for_a_router() -> None:
+    def known(caches: float | str) -> EnvConfig:
+        env = fleet(sessions=5)
+        observation = env.observation.model_copy(update={"caches": caches})
+        return env.model_copy(update={"observation": observation})
+
+    hits = {caches: played("lmetric", known(caches)).metrics["hit_rate"] for caches in ("exact", "own", 1.0, 300.0)}
+    assert hits[300.0] < min(hits["exact"], hits["own"], hits[1.0]) - 0.05
+    assert hits["own"] == pytest.approx(hits["exact"], abs=0.05)
+    assert hits[1.0] == pytest.approx(hits["exact"], abs=0.05)
+
+
+def test_what_a_rule_knows_is_part_of_the_protocol_and_refused_where_nobody_reads_it() -> None:
+    env = fleet()
+    own = EnvConfig.model_validate(env.model_dump(exclude_defaults=True) | {"observation": {"caches": "own"}})
+    assert world_of(own) == world_of(env)
+    assert protocol_of(own) == protocol_of(env) | {"observation": {"caches": "own"}}
+    engine = ReplicaEngine(own)
+    engine.reset([0], [0])
+    with pytest.raises(UserError, match=r"observation\.caches own: only rules for replicas read it; .*: exact"):
+        engine.step([0])
+    with pytest.raises(UserError, match=r"observation\.caches own: only rules"):
+        play(AdaptiveGate(np.zeros(len(gate.GATE_TERMS) + len(gate.PLACE_TERMS))), own, 5, [0])
+    with pytest.raises(UserError, match=r"observation\.caches own: not with a gate"):
+        played("lmetric:gate=1", own)
+    with pytest.raises(ValueError, match=r"observation\.caches: has no effect with service fixed; leave it out"):
+        EnvConfig.model_validate({"observation": {"caches": 5.0}})
 
 
 def test_a_price_on_lost_contexts_keeps_more_of_them() -> None:
