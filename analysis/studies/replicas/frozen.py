@@ -1,15 +1,15 @@
 """The rules of commit 631fb88, frozen: what later gates, orders and policies of this study are compared with.
 
     python analysis/studies/replicas/frozen.py SESSIONS ROWS [--rules "RULE;..."] [--parts "PART;..."] [--set second]
-    python analysis/studies/replicas/frozen.py --compare ROWS [--parts "PART;..."] [--loads 24,32,40]
+    python analysis/studies/replicas/frozen.py --compare ROWS [--parts "PART;..."] [--loads 24,32,40] [--against RULE]
 
 The first plays rules or policies on every load, in the episodes of the frozen rows, and writes ROWS (parquet); without
---rules those that are frozen. The second prints 100 ln of the ratio of means to the frozen `lmetric:gate=1` of the same
-episodes (in `short gaps` also to the best constant gate there), with 95 % intervals over episodes, for each load and
-their mean.
+--rules those that are frozen. `--set choice` plays the training half, to choose parameters. The second prints 100 ln of
+the ratio of means to the frozen `lmetric:gate=1` of the same episodes (in `short gaps` also to the best constant gate
+there), with --against to a rule of ROWS, with 95 % intervals over episodes, for each load and their mean.
 
-SESSIONS: recorded sessions in the format of kv-cache-tester, of which the test half is played. `short gaps` is 84 of
-them per replica from their first call, with gaps of at most 10 s, half the tokens and answers 1.5 times as long.
+SESSIONS: recorded sessions in the format of kv-cache-tester, of which else the test half is played. `short gaps` is 84
+of them per replica from their first call, with gaps of at most 10 s, half the tokens and answers 1.5 times as long.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from rllib_scale.policies.make import make_policy
 
 HERE = Path(__file__).parent
 FROZEN = HERE / "frozen"
-SEEDS = {"first": 62_101, "second": 62_102}
+SEEDS = {"first": 62_101, "second": 62_102, "choice": 71_001}
 """Evaluation seeds of two sets of rows; no search or training uses them. Nobody opens the second before the learned
-policy of this study is decided."""
+policy of this study is decided. `choice` has episodes of the training half."""
 RULES = ("lmetric", BEST)
 GATES = tuple(f"lmetric:gate={share:g}" for share in (0.5, 0.6, 0.7, 0.8, 0.9, 1.0))
 SEARCHED = tuple(f"policies/{name}" for name in ("balanced", "even", "tail"))
@@ -109,13 +109,14 @@ def with_half_the_tokens(source: Path, copy: Path) -> Path:
 
 def played(source: Path, which: str, rules: Sequence[str] = (), parts: Sequence[str] = ()) -> Iterator[pd.DataFrame]:
     """Rows of each rule at each load, in the episodes of a set."""
+    half = "train" if which == "choice" else "test"
     with tempfile.TemporaryDirectory() as folder:
         short = with_half_the_tokens(source, Path(folder) / "short-gaps.jsonl")
         for load in loads():
             if parts and load.part not in parts:
                 continue
             sessions = short if load.part == SHORT else source
-            env, episodes = problem(sessions, load.fleet, load.hours, part="test", **load.service), range(load.episodes)
+            env, episodes = problem(sessions, load.fleet, load.hours, part=half, **load.service), range(load.episodes)
             for rule in rules or load.rules:
                 path = HERE / rule
                 policy = make_policy(str(path) if path.is_dir() else rule, env)
@@ -155,14 +156,14 @@ def line(words: Sequence[str], found: dict[str, float], added: pd.DataFrame) -> 
     return "| " + " | ".join([*words, *texts, f"{found[HOLD]:.0f}"]) + " |"
 
 
-def compare(rows: pd.DataFrame) -> None:
+def compare(rows: pd.DataFrame, rule_of_rows: str = "") -> None:
     """Print rows against the frozen ones of their episodes, each load and the mean over the loads of a part."""
-    frozen = pd.read_parquet(FROZEN / "first.parquet")
+    frozen = rows if rule_of_rows else pd.read_parquet(FROZEN / "first.parquet")
     print("| part | load | rule | against | mean | p99 | turn | output | longest hold, s |\n" + "|---" * 9 + "|")
     for (part, rule), of_rule in rows.groupby(["part", "rule"], sort=False):
         of_part = frozen[frozen["part"] == part]
-        bases = [BEST]
-        if part == SHORT:
+        bases = [rule_of_rows or BEST]
+        if part == SHORT and not rule_of_rows:
             constant = of_part[of_part["rule"].isin(GATES)]
             bases.append(str(constant.groupby("rule")["output_per_gpu_hour"].mean().idxmax()))
         for base in bases:
@@ -187,12 +188,13 @@ def main() -> None:
     parser.add_argument("--rules", default="")
     parser.add_argument("--parts", default="")
     parser.add_argument("--loads", default="")
+    parser.add_argument("--against", default="")
     parser.add_argument("--set", default="first", choices=SEEDS)
     given = parser.parse_args()
     parts = tuple(part for part in given.parts.split(";") if part)
     if given.compare:
         rows, at = pd.read_parquet(given.paths[0]), [float(load) for load in given.loads.split(",") if load]
-        compare(rows[(rows["part"].isin(parts) | (not parts)) & (rows["load"].isin(at) | (not at))])
+        compare(rows[(rows["part"].isin(parts) | (not parts)) & (rows["load"].isin(at) | (not at))], given.against)
         return
     source, target = given.paths
     rules = tuple(rule for rule in given.rules.split(";") if rule)
