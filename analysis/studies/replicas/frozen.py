@@ -24,8 +24,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from scipy import stats
-from study import BEST, MIXED, POD, Fleet, problem  # type: ignore[import-not-found]
+from study import BEST, COMPARED, HOLD, MIXED, POD, Fleet, half_interval, problem, ratio  # type: ignore[import-not-found]
 
 from rllib_scale.evaluation.play import play
 from rllib_scale.policies.make import make_policy
@@ -44,15 +43,6 @@ METRICS = (
     *("jct_mean_s", "jct_p99_s", "jct_censored_s", "jct_censored_p99_s", "ttft_mean_s", "ttft_p95_s", "tpot_mean_s"),
     *("output_per_gpu_hour", "hit_rate", "working_set", "held_calls", "longest_hold_s", "slo_share"),
 )
-COMPARED = {
-    "response_censored_s": "mean",
-    "response_censored_p99_s": "p99",
-    "jct_censored_s": "turn",
-    "output_per_gpu_hour": "output",
-    "longest_hold_s": "longest hold",
-}
-"""Times of calls and turns with those that are open."""
-HOLD = "longest hold"
 
 
 class Load(NamedTuple):
@@ -127,31 +117,26 @@ def played(source: Path, which: str, rules: Sequence[str] = (), parts: Sequence[
 
 
 def against(base: pd.DataFrame, own: pd.DataFrame) -> tuple[dict[str, float], pd.DataFrame]:
-    """100 ln of the ratio of means of COMPARED over pairs of episodes, and what each episode adds to it.
-
-    The latter has mean 0; its spread is that of the ratio, to first order. The longest hold, which may be 0, is a mean.
-    """
+    """`ratio` of COMPARED over pairs of episodes; the longest hold, which may be 0, is a mean."""
     key = ["part", "load", "seed", "episode"]
     pairs = own.merge(base, on=key, suffixes=("", "_base"), validate="one_to_one").set_index("episode")
     if len(pairs) < len(own):
         raise SystemExit(f"{len(own)} episodes of {own['rule'].iloc[0]}: the frozen rows have {len(pairs)} of them")
     found, added = dict[str, float](), pd.DataFrame(index=pairs.index)
     for metric, name in COMPARED.items():
-        ours, frozen = (pairs[column].astype(float) for column in (metric, f"{metric}_base"))
         if name == HOLD:
-            found[name] = float(ours.mean())
-            continue
-        found[name] = 100 * float(np.log(ours.mean() / frozen.mean()))
-        added[name] = 100 * (ours / ours.mean() - frozen / frozen.mean())
+            found[name] = float(pairs[metric].astype(float).mean())
+        else:
+            found[name], added[name] = ratio(pairs[metric], pairs[f"{metric}_base"])
     return found, added
 
 
 def line(words: Sequence[str], found: dict[str, float], added: pd.DataFrame) -> str:
     """A line of the table: each metric with half of its 95 % interval."""
-    count = len(added)
-    halves = stats.t.ppf(0.975, max(1, count - 1)) * added.std(ddof=1) / count**0.5
+    halves = added.agg(half_interval)
     texts = [
-        f"{found[name]:+.1f}" + (f" ± {halves[name]:.1f}" if count > 2 else "") for name in map(str, added.columns)
+        f"{found[name]:+.1f}" + (f" ± {halves[name]:.1f}" if halves[name] == halves[name] else "")
+        for name in map(str, added.columns)
     ]
     return "| " + " | ".join([*words, *texts, f"{found[HOLD]:.0f}"]) + " |"
 
@@ -159,7 +144,8 @@ def line(words: Sequence[str], found: dict[str, float], added: pd.DataFrame) -> 
 def compare(rows: pd.DataFrame, rule_of_rows: str = "") -> None:
     """Print rows against the frozen ones of their episodes, each load and the mean over the loads of a part."""
     frozen = rows if rule_of_rows else pd.read_parquet(FROZEN / "first.parquet")
-    print("| part | load | rule | against | mean | p99 | turn | output | longest hold, s |\n" + "|---" * 9 + "|")
+    head = ["part", "load", "rule", "against", *(name for name in COMPARED.values() if name != HOLD), f"{HOLD}, s"]
+    print("| " + " | ".join(head) + " |\n" + "|---" * len(head) + "|")
     for (part, rule), of_rule in rows.groupby(["part", "rule"], sort=False):
         of_part = frozen[frozen["part"] == part]
         bases = [rule_of_rows or BEST]

@@ -5,7 +5,7 @@
 REPLICAS is a number, or mixed: 8, of which every second one is of the slow kind of study.py. With POLICIES, a folder
 with trainings of one method that differ by their seeds, intervals are over seeds and episodes; else each of policies/.
 
-The metrics are those that frozen.py compares: means by Little's integral, the 99th percentile with calls still open.
+The metrics are those of study.py: means by Little's integral, the 99th percentile with calls still open.
 """
 
 from __future__ import annotations
@@ -16,9 +16,8 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from frozen import COMPARED, HOLD  # type: ignore[import-not-found]
 from scipy import stats
-from study import BEST, MIXED, POD, problem  # type: ignore[import-not-found]
+from study import BEST, COMPARED, HOLD, MIXED, POD, problem  # type: ignore[import-not-found]
 
 from rllib_scale.evaluation.play import play
 from rllib_scale.policies.make import make_policy

@@ -9,7 +9,7 @@ SESSIONS: recorded sessions in the format of kv-cache-tester. No coefficient and
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,34 +34,35 @@ SLOW = POD.model_copy(
     }
 )
 """Assumed: decode 1.6 times and prefill 3 times as long, .6 of the memory."""
-GATED = ("session-affinity:gate=1", "lmetric:gate=1")
-PRICED = ("marginal-price", "marginal-price:gate=1")
-"""Played in the closed loop on 8 replicas alone."""
-RULES = (
-    "random-replica",
+BEST = "lmetric:gate=1"
+GATED = ("session-affinity:gate=1", BEST, f"{BEST},order=3", "marginal-price:gate=1")
+UNGATED = (
     "least-outstanding",
-    "two-choices",
     "weighted-scores",
-    "bounded-affinity",
+    "prefix-cache-affinity",
+    "cache-aware",
     "session-affinity",
     "lmetric",
-    *GATED,
 )
-BEST = "lmetric:gate=1"
+OTHERS = ("round-robin-replica", "two-choices", "bounded-affinity", "bounded-consistent-hashing", "marginal-price")
+"""Played in the closed loop on 8 replicas alone."""
+RULES = (*UNGATED, *GATED)
 PUBLIC = {12: (0.93, 1.00), 16: (0.84, 1.22), 20: (0.56, 1.56), 24: (0.13, 2.33), 32: (0.11, 1.75)}
 """Sessions per pod -> hit rate without a gate, gain of the gate in output per GPU, as measured on vLLM 0.28 with
 Qwen3-Coder-30B-A3B (github.com/zetxqx/thunderagent-original-verification)."""
-METRICS = [
-    *("jct_mean_s", "jct_p99_s", "response_censored_s", "ttft_p95_s", "output_per_gpu_hour", "hit_rate"),
-    *("response_censored_p99_s", "jct_censored_s", "jct_censored_p99_s", "longest_hold_s", "held_calls"),
-    *("working_set", "slo_share", "recomputed_share"),
-]
-
-
-SHOWN = (
-    *("jct_mean_s", "jct_p99_s", "response_censored_s"),
-    *("response_censored_p99_s", "jct_censored_s", "jct_censored_p99_s"),
-)
+HOLD = "longest hold"
+COMPARED = {
+    "response_censored_s": "mean",
+    "response_censored_p99_s": "p99",
+    "jct_censored_s": "turn",
+    "jct_censored_p99_s": "p99 of turns",
+    "output_per_gpu_hour": "output",
+    "longest_hold_s": HOLD,
+}
+"""Times of calls and turns with those that are open: means by Little's integral."""
+METRICS = [*COMPARED, "hit_rate"]
+CLIFF = (24.0, 32.0, 40.0)
+"""Sessions per replica beyond the memory, over which tables take the mean."""
 Fleet = dict[str, tuple[int, Replica]]
 MIXED: Fleet = {f"{name}{k}": (1, kind) for k in range(4) for name, kind in (("pod", POD), ("slow", SLOW))}
 
@@ -85,21 +86,21 @@ def settings() -> Iterator[tuple[str, Fleet, dict[str, Any], tuple[str, ...], in
     """Part, fleet, load, rules and seeds of everything that is played."""
     for live in PUBLIC:
         yield "receipt", {"pod": (1, POD)}, {"sessions": live}, ("session-affinity", "session-affinity:gate=1"), 40
-    for live in (8, 16, 20, 24, 28, 32, 40):
-        yield "closed loop, 8 replicas", {"pod": (8, POD)}, {"sessions": live}, (*RULES, *PRICED), 10
+    for live in (8, 12, 16, 20, 24, 28, 32, 40):
+        yield "closed loop, 8 replicas", {"pod": (8, POD)}, {"sessions": live}, (*RULES, *OTHERS), 10
     for live in (16, 24, 32):
-        yield "mixed hardware, 8 replicas", MIXED, {"sessions": live}, RULES[1:], 5
+        yield "mixed hardware, 8 replicas", MIXED, {"sessions": live}, RULES, 5
     for rate in (0.004, 0.008, 0.012):
-        yield "open loop, 8 replicas", {"pod": (8, POD)}, {"arrivals_per_s": rate}, RULES[1:], 5
-    for live in (16, 24):
+        yield "open loop, 8 replicas", {"pod": (8, POD)}, {"arrivals_per_s": rate}, RULES, 5
+    for live in (16, 24, 32):
         yield (
             "closed loop, 64 replicas",
             {"pod": (64, POD)},
             {"sessions": live},
-            ("session-affinity", "lmetric", *GATED),
+            ("session-affinity", "lmetric", *GATED[:3]),
             3,
         )
-    yield "closed loop, 512 replicas", {"pod": (512, POD)}, {"sessions": 24}, ("lmetric", BEST), 1
+    yield "closed loop, 512 replicas", {"pod": (512, POD)}, {"sessions": 24}, ("lmetric", *GATED[1:3]), 1
 
 
 def play(source: Path) -> None:
@@ -118,38 +119,57 @@ def play(source: Path) -> None:
 
 
 def half_interval(values: pd.Series) -> float:
-    """Half of the 95 % interval of a mean over seeds; NaN for fewer than three."""
+    """Half of the 95 % interval of a mean over episodes; NaN for fewer than three."""
     if len(values) < 3:
         return np.nan
     return float(stats.t.ppf(0.975, len(values) - 1) * values.std(ddof=1) / np.sqrt(len(values)))
 
 
-def mean(values: pd.Series) -> str:
-    """Mean and half of its 95 % interval over seeds."""
-    half = half_interval(values)
-    return f"{values.mean():.2f} ± {half:.2f}" if half == half else f"{values.mean():.2f}"
+def ratio(own: pd.Series, base: pd.Series) -> tuple[float, pd.Series]:
+    """100 ln of the ratio of means over pairs of episodes, and what each pair adds to it.
+
+    The latter has mean 0; its spread is that of the ratio, to first order.
+    """
+    own, base = own.astype(float), base.astype(float)
+    return 100 * float(np.log(own.mean() / base.mean())), 100 * (own / own.mean() - base / base.mean())
 
 
-def against(frame: pd.DataFrame, metric: str) -> pd.DataFrame:
-    """100 ln of the ratio to BEST of the same load and seed: mean and half of the 95 % interval."""
-    wide = frame.pivot(index=["load", "seed"], columns="rule", values=metric).astype(float).map(np.log) * 100
-    ratio = wide.sub(wide[BEST], axis=0)
-    grouped = ratio.groupby("load")
-    halves = grouped.agg(half_interval)
-    texts = grouped.mean().map("{:+.0f}".format) + halves.map(lambda half: f" ± {half:.0f}" if half == half else "")
-    return texts.T.reindex([rule for rule in (*RULES, *PRICED) if rule in set(frame["rule"])])
+def against(frame: pd.DataFrame, loads: Sequence[float]) -> pd.DataFrame:
+    """COMPARED of each rule against BEST in the same episodes, the mean over loads, as texts.
+
+    The longest hold, which may be 0, is a mean.
+    """
+    wide = frame.pivot(index=["load", "seed"], columns="rule", values=[*COMPARED]).loc[[*loads]]
+    lines = {}
+    for rule in frame["rule"].unique():
+        texts = list[str]()
+        for metric, name in COMPARED.items():
+            own, base = wide[metric][rule], wide[metric][BEST]
+            if name == HOLD:
+                texts.append(f"{own.astype(float).mean():.0f}")
+                continue
+            found, added = zip(*(ratio(own[at], base[at]) for at in loads), strict=True)
+            half = half_interval(pd.concat(added, axis=1).mean(axis=1))
+            texts.append(f"{np.mean(found):+.1f}" + (f" ± {half:.1f}" if half == half else ""))
+        lines[rule] = texts
+    return pd.DataFrame(lines, index=[*COMPARED.values()]).T
 
 
-def of_pod(receipt: pd.DataFrame, live: int) -> tuple[pd.Series, pd.Series]:
-    """Hit rate without the gate, and gain of the gate in output, of each seed."""
-    of = receipt[receipt["load"] == live].set_index("seed").astype({"hit_rate": float, "output_per_gpu_hour": float})
-    plain, gated = of[of["rule"] == "session-affinity"], of[of["rule"] != "session-affinity"]
-    return plain["hit_rate"], gated["output_per_gpu_hour"] / plain["output_per_gpu_hour"]
+def of_pod(receipt: pd.DataFrame, live: int) -> list[tuple[float, float, float]]:
+    """Hit rate without the gate, and gain of the gate in output: means with their 95 % intervals."""
+    of = receipt[receipt["load"] == live].pivot(
+        index="seed", columns="rule", values=["hit_rate", "output_per_gpu_hour"]
+    )
+    hits, output = of["hit_rate"]["session-affinity"].astype(float), of["output_per_gpu_hour"]
+    gain, added = ratio(output["session-affinity:gate=1"], output["session-affinity"])
+    half = half_interval(hits), half_interval(added)
+    ends = [(hits.mean() + side * half[0], np.exp((gain + side * half[1]) / 100)) for side in (0, -1, 1)]
+    return list(zip(*ends, strict=True))
 
 
 def markdown(table: pd.DataFrame) -> str:
     """A table of rules and loads."""
-    head = ["rule", *(f"{column:g}" for column in table.columns)]
+    head = ["rule", *(column if isinstance(column, str) else f"{column:g}" for column in table.columns)]
     lines = [[str(rule), *map(str, row)] for rule, row in zip(table.index, table.to_numpy(), strict=True)]
     return "\n".join("| " + " | ".join(line) + " |" for line in (head, ["---"] * len(head), *lines))
 
@@ -160,19 +180,18 @@ def show(rows: pd.DataFrame) -> None:
     print("| sessions per pod | hit rate, measured | played | gain of the gate, measured | played |")
     print("|---|---|---|---|---|")
     for live, (hit, gain) in PUBLIC.items():
-        hits, gains = of_pod(receipt, live)
-        print(f"| {live} | {hit:.2f} | {mean(hits)} | {gain:.2f} | {mean(gains)} |")
+        played = " | ".join("{:.2f} ({:.2f} to {:.2f})".format(*ends) for ends in of_pod(receipt, live))
+        hits, gains = played.split(" | ")
+        print(f"| {live} | {hit:.2f} | {hits} | {gain:.2f} | {gains} |")
     for part, frame in rows[rows["part"] != "receipt"].groupby("part", sort=False):
-        print(f"\n### {part}\n")
-        values = frame.groupby(["rule", "load"])[["jct_mean_s", "output_per_gpu_hour", "hit_rate"]].mean()
+        values = frame.groupby(["rule", "load"])[["response_censored_s", "output_per_gpu_hour", "hit_rate"]].mean()
         texts = values.apply(lambda v: f"{v.iloc[0]:.0f} / {v.iloc[1] / 1000:.0f} / {v.iloc[2]:.2f}", axis=1).unstack()
-        print("Mean time of a turn (s) / thousand output tokens per GPU hour / hit rate:\n")
-        print(markdown(texts.reindex(frame["rule"].unique())), "\n")
-        for metric in SHOWN:
-            if metric in frame:  # older rows lack some
-                print(f"{metric}, 100 ln of the ratio to {BEST}:\n\n{markdown(against(frame, metric))}\n")
-        holds = frame[frame["rule"].isin(GATED)].groupby(["rule", "load"])["longest_hold_s"].mean().unstack()
-        print(f"Longest hold (s):\n\n{markdown(holds.round(0))}")
+        print(f"\n### {part}\n\nMean time of a call (s) / thousand output tokens per GPU hour / hit rate:\n")
+        print(markdown(texts.reindex(frame["rule"].unique())))
+        each = [(float(load),) for load in frame["load"].unique()]
+        for loads in [*each, CLIFF] if (CLIFF[-1],) in each else each:
+            print(f"\n{part}, {', '.join(map('{:g}'.format, loads))}: 100 ln of the ratio to {BEST}, and seconds:\n")
+            print(markdown(against(frame, loads)))
 
 
 def draw(rows: pd.DataFrame) -> None:
@@ -184,27 +203,20 @@ def draw(rows: pd.DataFrame) -> None:
 
     receipt = rows[rows["part"] == "receipt"]
     measured, played = Look("#222222", "o", "--"), Look(VARIANT_COLOURS[-2], "s", "-")
-    hit, gain = [], []
-    for live in PUBLIC:
-        hits, gains = of_pod(receipt, live)
-        hit.append(hits)
-        gain.append(gains)
+    pods = [of_pod(receipt, live) for live in PUBLIC]
     panels = []
-    for title, column, values in (("Hit rate without a gate", 0, hit), ("Gain of the gate in output", 1, gain)):
-        ends = [np.quantile(each, (0.1, 0.9)) for each in values]
+    for column, title in enumerate(("Hit rate without a gate", "Gain of the gate in output")):
+        means, low, high = map(list, zip(*(pod[column] for pod in pods), strict=True))
         marks = [Marks([*PUBLIC], [public[column] for public in PUBLIC.values()], measured, "measured on vLLM")]
-        low, high = [end[0] for end in ends], [end[1] for end in ends]
-        means = [each.mean() for each in values]
-        marks.append(Marks([*PUBLIC], means, played, "played: mean, 10 to 90 % of seeds", low, high))
+        marks.append(Marks([*PUBLIC], means, played, "played: mean, 95 % interval", low, high))
         panels.append(Panel(marks, title, "sessions per pod"))
     closed = rows[rows["part"] == "closed loop, 8 replicas"]
-    shown = [rule for rule in RULES if rule not in ("random-replica", "two-choices")]
     for title, metric in (
-        ("Mean time of a turn (s)", "jct_mean_s"),
+        ("Mean time of a call (s)", "response_censored_s"),
         ("Output tokens per GPU hour", "output_per_gpu_hour"),
     ):
         marks = []
-        for number, rule in enumerate(shown):
+        for number, rule in enumerate(RULES):
             line = closed[closed["rule"] == rule].groupby("load")[metric].mean()
             marks.append(
                 Marks(line.index, line.to_numpy(float), Look(VARIANT_COLOURS[number], MARKERS[number], "-"), rule)
