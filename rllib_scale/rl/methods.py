@@ -209,7 +209,7 @@ def training_row(result: dict[str, Any], epoch: int, steps_per_epoch: int) -> di
     row: dict[str, Any] = {"epoch": epoch, "env_steps": epoch * steps_per_epoch}
     for name in EPISODE_METRICS:
         ended = episodes.get(name, {}).get("each", [])
-        ended = ended if isinstance(ended, list) else []  # NaN without an episode
+        ended = ended if isinstance(ended, list) else [ended]  # of one value RLlib makes that value, of none NaN
         row[name] = math.fsum(ended) / len(ended) if ended else math.nan
     names = list(TRAINING_COLUMNS)
     for name in names[names.index("policy_loss") :]:

@@ -17,6 +17,7 @@ serve = pytest.importorskip("ray.serve", exc_type=ImportError)
 
 from local_ray import LOCAL_RAY  # noqa: E402
 from rllib_scale.live.serve import router_config, router_stats  # noqa: E402
+from rllib_scale.live.stats import LiveStats  # noqa: E402
 
 pytestmark = LOCAL_RAY
 ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # the replicas cannot import it
@@ -70,7 +71,7 @@ def calls(handle: Any, sessions: int, tokens: int, seconds: float = 0.01) -> dic
 
 
 def test_sessions_stay_and_a_gate_holds_whichever_handle_asks() -> None:
-    handle = deployed("whole", 3, 2, "session-affinity", 10)
+    handle = deployed("whole", 3, 2, "session-affinity", 10, fallback_after_s=60.0)
     places, ways = dict[str, set[int]](), dict[str, set[int]]()
     for _ in range(8):
         for session, (way, place, _) in calls(handle, 12, 10).items():
@@ -80,7 +81,7 @@ def test_sessions_stay_and_a_gate_holds_whichever_handle_asks() -> None:
     assert [len(each) for each in places.values()] == [1] * 12
     assert len(set.union(*places.values())) == 3
     serve.delete("whole")
-    handle = deployed("gated", 1, 5, "lmetric:gate=1", 20_000, active_for_s=0.0)
+    handle = deployed("gated", 1, 5, "lmetric:gate=1", 20_000, active_for_s=0.0, fallback_after_s=60.0)
     answers = calls(handle, 20, 20_000, 0.3).values()
     assert len({way for way, _, _ in answers}) > 1
     assert max(most for _, _, most in answers) == 100_000, "all that fits, and no more"
@@ -101,6 +102,16 @@ def keeper(name: str) -> tuple[Any, int]:
     raise TimeoutError
 
 
+def settled(models: Any, deadline: float) -> LiveStats:
+    """Statistics once all answers have been heard of: they do not change for a second."""
+    before = None
+    while (stats := router_stats(models)).running or before is None or stats.ended != before.ended:
+        assert time.monotonic() < deadline
+        before = stats
+        time.sleep(1.0)
+    return stats
+
+
 def test_no_request_is_lost_with_the_actor_that_decides_and_its_next_life_knows_the_sessions() -> None:
     handle = deployed("killed", 3, 2, "session-affinity", 10, fallback_after_s=0.2)
     models = serve.get_deployment_handle("Model", "killed")
@@ -112,18 +123,14 @@ def test_no_request_is_lost_with_the_actor_that_decides_and_its_next_life_knows_
     os.kill(first, signal.SIGKILL)
     assert len(calls(handle, 12, 10)) == 12, "each handle decides by itself"
     assert len([reply.result(timeout_s=60) for reply in running]) == 12
-    actor, second = keeper("killed")
+    _, second = keeper("killed")
     assert second != first
-    deadline = time.monotonic() + 60
-    while ray.get(actor.stats.remote()).fallbacks < 12:  # until all handles have reported
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
-    places = [{session: at for session, (_, at, _) in calls(handle, 12, 10).items()} for _ in range(5)]
+    deadline = time.monotonic() + 120
+    before, places, decided = settled(models, deadline), list[dict[str, int]](), 0
+    while decided < 60:  # until all handles have reported to it, and none routes by itself
+        places = [{session: at for session, (_, at, _) in calls(handle, 12, 10).items()} for _ in range(5)]
+        after = settled(models, deadline)
+        decided, before = after.ended - before.ended, after
     assert places == places[:1] * 5
-    deadline = time.monotonic() + 60
-    while (stats := router_stats(models)).running:  # until it has heard of all answers
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
-    assert stats.ended >= 60
-    assert stats.fallbacks >= 12
+    assert before.fallbacks >= 12
     serve.delete("killed")

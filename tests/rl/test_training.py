@@ -100,7 +100,16 @@ def test_row_of_the_training_table(build: Any) -> None:
 
 def test_means_of_a_new_process_are_those_of_one_that_goes_on() -> None:
     """A runner that has logged before reports of rounds without an end of an episode, too, which are no values."""
-    values, rows = np.random.default_rng(0).uniform(3, 7, 13).tolist(), []
+    means_of_processes(np.random.default_rng(0).uniform(3, 7, 13).tolist())
+
+
+@pytest.mark.parametrize("values", [[5.25], [5.25, 3.5]])
+def test_the_mean_of_an_epoch_in_which_few_episodes_end(values: list[float]) -> None:
+    means_of_processes(values)
+
+
+def means_of_processes(values: list[float]) -> None:
+    rows = []
     for goes_on in (True, False):
         runner, algorithm = MetricsLogger(), MetricsLogger(root=True)
         for epoch in ([[3.0]], [[], [], [], *([value] for value in values)])[not goes_on :]:
