@@ -7,7 +7,8 @@ import time
 import numpy as np
 
 from benchmarks.measure import Measure
-from rllib_scale.config.schedulers import FLEET_RULES, HEURISTICS
+from rllib_scale.config.replica_rules import FLEET_RULES
+from rllib_scale.config.schedulers import HEURISTICS
 from rllib_scale.live.holding import HoldingRouter
 from rllib_scale.live.requests import Demand, Replica, RouterSettings
 from rllib_scale.live.routing import Routing

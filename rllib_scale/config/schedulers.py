@@ -9,14 +9,17 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field
 
 from rllib_scale import plugins, zoo
-from rllib_scale.config.base import Count, Finite, Model, NonNegative, Positive
+from rllib_scale.config.base import Finite, NonNegative, Positive
 from rllib_scale.config.pinned import DIGEST_SEPARATOR, check_unchanged
 from rllib_scale.config.problem import EnvConfig, InformationConfig, NamedOrder
+from rllib_scale.config.replica_rules import FLEET_RULES
+from rllib_scale.config.rules import HeuristicSpec
+from rllib_scale.config.rules import NoParameters as NoParameters
 from rllib_scale.config.yaml_files import build_model
 from rllib_scale.errors import UserError, offered
 
@@ -27,10 +30,6 @@ def _split(value: Any) -> Any:
 
 Scarce = Annotated[float, Field(ge=0, le=4)]
 """Power of a share of the capacity by which a key in the order of tasks is divided."""
-
-
-class NoParameters(Model):
-    """Parameters of a rule without any; the base of all others."""
 
 
 class OrderParameters(NoParameters):
@@ -118,128 +117,6 @@ class AdaptivePriceParameters(NoParameters):
     )
 
 
-class GateParameters(NoParameters):
-    """Parameters of the rules for replicas."""
-
-    gate: NonNegative = Field(
-        default=0.0,
-        description="calls are held while active agents would take more than this share of a replica's memory; 0: "
-        "none is held",
-    )
-    order: NonNegative = Field(
-        default=0.0,
-        description="first of the held calls: most minutes waited less so many times the prefill that it needs "
-        "[100,000 tokens]; 0: first come, first served; recommended: 3",
-    )
-    head_after_s: Positive | None = Field(
-        default=None, description="a call that was held longer goes to the head of the line; unset: none does"
-    )
-    offers: Count = Field(default=4, description="so many held calls are offered again at an event")
-
-
-class BoundedAffinityParameters(GateParameters):
-    """Parameters of `bounded-affinity`."""
-
-    bound: Annotated[float, Field(ge=1)] = Field(
-        default=1.25, description="the session's replica is preferred up to so many times the mean load"
-    )
-
-
-class ScoresParameters(GateParameters):
-    """Parameters of `weighted-scores`: the weights of llm-d's scorers, by default those of its guides."""
-
-    prefix_cache: NonNegative = Field(default=3.0, description="prefix-cache-scorer: share of the prompt in the cache")
-    queue: NonNegative = Field(
-        default=2.0, description="queue-scorer: few waiting calls, from most (0) to least (1); 1 while they are alike"
-    )
-    kv_cache_utilization: NonNegative = Field(
-        default=2.0, description="kv-cache-utilization-scorer: share of the memory that running calls leave"
-    )
-    running_requests: NonNegative = Field(
-        default=0.0, description="running-requests-size-scorer: few running calls, as queue"
-    )
-
-
-class PrefixCacheAffinityParameters(GateParameters):
-    """Parameters of `prefix-cache-affinity`: llm-d's filter of that name, and its token-load-scorer."""
-
-    affinity_threshold: Annotated[float, Field(ge=0, le=1)] = Field(
-        default=0.8, description="replicas that have this share of the prompt in their cache are kept; 0: all are"
-    )
-    max_ttft_penalty_ms: NonNegative = Field(
-        default=18_000.0,
-        description="all are kept where the best of those would answer so much later than the best other one; 0: never",
-    )
-    peak_prefill_throughput: Positive = Field(
-        default=15_928.0, description="a replica answers after its tokens in flight over this [tokens/s]"
-    )
-    token_load: NonNegative = Field(default=1.0, description="weight of token-load-scorer: few tokens in flight")
-    queue_threshold_tokens: Positive = Field(default=4_194_304.0, description="tokens in flight of a full replica")
-
-
-class CacheAwareParameters(GateParameters):
-    """Parameters of `cache-aware`, with the defaults of SGLang's gateway; vLLM's router has .3, 64 and 1.5."""
-
-    cache_threshold: Annotated[float, Field(ge=0, le=1)] = Field(
-        default=0.5, description="the best match is taken if it is more than this share of the prompt"
-    )
-    balance_abs_threshold: NonNegative = Field(
-        default=32.0, description="loads are unbalanced if most - least calls are more than this, and"
-    )
-    balance_rel_threshold: NonNegative = Field(default=1.1, description="most more than so many times least")
-
-
-class BoundedHashingParameters(GateParameters):
-    """Parameters of `bounded-consistent-hashing`."""
-
-    max_load_skew: Annotated[float, Field(ge=1)] = Field(
-        default=1.5, description="replicas with more than so many times the mean number of calls are passed over"
-    )
-
-
-class MarginalPriceParameters(GateParameters):
-    """Parameters of `marginal-price`."""
-
-    answer: NonNegative = Field(
-        default=300.0, description="length of an answer where service.lengths is hidden [tokens]"
-    )
-    overflow: NonNegative = Field(
-        default=1.0, description="how often active contexts beyond the memory are computed again"
-    )
-
-
-@dataclass(frozen=True)
-class HeuristicSpec:
-    """Parameters and observability of a rule; a user-defined class has `takes`, `sees` and `plans`.
-
-    Attributes:
-        parameters: model of its parameters.
-        sees: waiting tasks, or whole workflows with the demands of all their tasks.
-        plans: whether it plans ahead, so that it cannot decide for one task at a time.
-        knows: what else it observes, before anything arrives; only a problem with its workload says this.
-        by_request: whether it decides for any waiting task at once, so that a router may ask it.
-        reads: what it reads of a replica that a router cannot know.
-    """
-
-    parameters: type[NoParameters] = NoParameters
-    sees: Literal["tasks", "workflows"] = "tasks"
-    plans: bool = False
-    knows: str = ""
-    by_request: bool = True
-    reads: str = ""
-
-    @property
-    def no_router(self) -> str:
-        """Why no router of requests can ask it; empty: one can."""
-        if self.knows:
-            return f"knows {self.knows} in advance, which a scenario says and requests do not"
-        if self.reads:
-            return f"reads {self.reads}, which a router cannot know"
-        if self.plans:
-            return "plans ahead"
-        return "" if self.by_request else "matches all waiting tasks with all servers anew for each"
-
-
 RULES = {
     "random-feasible": HeuristicSpec(),
     "round-robin": HeuristicSpec(),
@@ -268,25 +145,6 @@ DISPATCHERS = {
 }
 """Rules that decide at each event for all waiting tasks."""
 HEURISTICS = RULES | DISPATCHERS
-FLEET_RULES = {
-    "random-replica": HeuristicSpec(GateParameters),
-    "least-outstanding": HeuristicSpec(GateParameters),
-    "two-choices": HeuristicSpec(GateParameters),
-    "session-affinity": HeuristicSpec(GateParameters),
-    "bounded-affinity": HeuristicSpec(BoundedAffinityParameters),
-    "lmetric": HeuristicSpec(GateParameters),
-    "weighted-scores": HeuristicSpec(ScoresParameters),
-    "prefix-cache-affinity": HeuristicSpec(
-        PrefixCacheAffinityParameters, reads="which calls on a replica have their first token"
-    ),
-    "round-robin-replica": HeuristicSpec(GateParameters),
-    "cache-aware": HeuristicSpec(CacheAwareParameters),
-    "bounded-consistent-hashing": HeuristicSpec(BoundedHashingParameters),
-    "marginal-price": HeuristicSpec(
-        MarginalPriceParameters, reads="how many calls decode on a replica, their contexts, and what waits for prefill"
-    ),
-}
-"""Rules for `service: replica`, which decide call by call."""
 ALL_RULES = HEURISTICS | FLEET_RULES
 
 

@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 
 from rllib_scale.compiled import Direct
-from rllib_scale.config.schedulers import FLEET_RULES, RuleSpec, parse_scheduler
+from rllib_scale.config.replica_rules import FLEET_RULES
+from rllib_scale.config.schedulers import RuleSpec, parse_scheduler
 from rllib_scale.errors import UserError, offered
 from rllib_scale.live.requests import Demand, LastCall, Replica, RouterSettings, check_arrival
 from rllib_scale.live.routing import SESSIONS

@@ -19,7 +19,8 @@ import numpy as np
 
 from rllib_scale.config import ClusterConfig, EnvConfig, TierConfig
 from rllib_scale.config.cluster import label_bits
-from rllib_scale.config.schedulers import HEURISTICS, HeuristicSpec, PolicySpec, RuleSpec, parse_scheduler
+from rllib_scale.config.rules import HeuristicSpec
+from rllib_scale.config.schedulers import HEURISTICS, PolicySpec, RuleSpec, parse_scheduler
 from rllib_scale.errors import UserError
 from rllib_scale.live.requests import Demand, LastCall, Replica, RouterSettings, check_arrival
 from rllib_scale.live.servers import for_servers

@@ -9,7 +9,8 @@ from typing import Any, Literal, Self
 import numpy as np
 
 from rllib_scale.config import DecisionMode, EnvConfig, MaskMode, ObservationConfig
-from rllib_scale.config.schedulers import ALL_RULES, NoParameters
+from rllib_scale.config.rules import NoParameters
+from rllib_scale.config.schedulers import ALL_RULES
 from rllib_scale.errors import UserError
 from rllib_scale.observation.answers import OPEN
 from rllib_scale.observation.feature_sets import ObservationView, first_candidate, view
@@ -20,7 +21,7 @@ class BasePolicy(ABC):
     """Parameters and random draws of a policy; see `observation.policy.Policy` for what it must do.
 
     Args:
-        parameters: of its model in `rllib_scale.config.schedulers`, or of `takes`; None: the defaults.
+        parameters: of its model in `rllib_scale.config`, or of `takes`; None: the defaults.
     """
 
     name = ""

@@ -12,7 +12,7 @@ import numpy as np
 
 from rllib_scale.compiled import Direct, compiled, internal
 from rllib_scale.config import DecisionMode, MaskMode, ObservationConfig
-from rllib_scale.config.schedulers import NoParameters
+from rllib_scale.config.rules import NoParameters
 from rllib_scale.observation.answers import OPEN, TAKEN
 from rllib_scale.observation.feature_sets import (
     CAPACITY,

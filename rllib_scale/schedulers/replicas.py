@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from rllib_scale.config.schedulers import FLEET_RULES, GateParameters
+from rllib_scale.config.replica_rules import FLEET_RULES, GateParameters
 from rllib_scale.schedulers.base import BasePolicy
 from rllib_scale.simulator.replicas.gate import GATE_TERMS, PLACE_TERMS
 from rllib_scale.simulator.replicas.rules import KINDS, VALUES

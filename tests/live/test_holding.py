@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 pytest.importorskip("ray.serve", exc_type=ImportError)
 
-from rllib_scale.config.schedulers import FLEET_RULES
+from rllib_scale.config.replica_rules import FLEET_RULES
 from rllib_scale.errors import UserError
 from rllib_scale.live import holding
 from rllib_scale.live.holding import HoldingRouter

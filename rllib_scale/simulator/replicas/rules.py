@@ -39,7 +39,7 @@ KINDS = MappingProxyType(
         "bounded-consistent-hashing": HASHING,
     }
 )
-"""The rules of `rllib_scale.config.schedulers.FLEET_RULES`."""
+"""The rules of `rllib_scale.config.replica_rules.FLEET_RULES`."""
 LINE = ("gate", "order", "head_after_s", "offers")
 VALUES = (
     *LINE,

@@ -11,7 +11,7 @@ from fleets import fleet, played
 
 from rllib_scale.config import EnvConfig
 from rllib_scale.config.identity import protocol_of, world_of
-from rllib_scale.config.schedulers import FLEET_RULES
+from rllib_scale.config.replica_rules import FLEET_RULES
 from rllib_scale.errors import UserError
 from rllib_scale.evaluation.play import play
 from rllib_scale.policies.make import make_policy

@@ -1,0 +1,124 @@
+"""Rules in front of replicas of a language model, by name, with their parameters.
+
+`rllib_scale.schedulers.replicas` makes them, compiled code of `rllib_scale.simulator.replicas` has them.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from rllib_scale.config.base import Count, NonNegative, Positive
+from rllib_scale.config.rules import HeuristicSpec, NoParameters
+
+
+class GateParameters(NoParameters):
+    """Parameters of the rules for replicas."""
+
+    gate: NonNegative = Field(
+        default=0.0,
+        description="calls are held while active agents would take more than this share of a replica's memory; 0: "
+        "none is held",
+    )
+    order: NonNegative = Field(
+        default=0.0,
+        description="first of the held calls: most minutes waited less so many times the prefill that it needs "
+        "[100,000 tokens]; 0: first come, first served; recommended: 3",
+    )
+    head_after_s: Positive | None = Field(
+        default=None, description="a call that was held longer goes to the head of the line; unset: none does"
+    )
+    offers: Count = Field(default=4, description="so many held calls are offered again at an event")
+
+
+class BoundedAffinityParameters(GateParameters):
+    """Parameters of `bounded-affinity`."""
+
+    bound: Annotated[float, Field(ge=1)] = Field(
+        default=1.25, description="the session's replica is preferred up to so many times the mean load"
+    )
+
+
+class ScoresParameters(GateParameters):
+    """Parameters of `weighted-scores`: the weights of llm-d's scorers, by default those of its guides."""
+
+    prefix_cache: NonNegative = Field(default=3.0, description="prefix-cache-scorer: share of the prompt in the cache")
+    queue: NonNegative = Field(
+        default=2.0, description="queue-scorer: few waiting calls, from most (0) to least (1); 1 while they are alike"
+    )
+    kv_cache_utilization: NonNegative = Field(
+        default=2.0, description="kv-cache-utilization-scorer: share of the memory that running calls leave"
+    )
+    running_requests: NonNegative = Field(
+        default=0.0, description="running-requests-size-scorer: few running calls, as queue"
+    )
+
+
+class PrefixCacheAffinityParameters(GateParameters):
+    """Parameters of `prefix-cache-affinity`: llm-d's filter of that name, and its token-load-scorer."""
+
+    affinity_threshold: Annotated[float, Field(ge=0, le=1)] = Field(
+        default=0.8, description="replicas that have this share of the prompt in their cache are kept; 0: all are"
+    )
+    max_ttft_penalty_ms: NonNegative = Field(
+        default=18_000.0,
+        description="all are kept where the best of those would answer so much later than the best other one; 0: never",
+    )
+    peak_prefill_throughput: Positive = Field(
+        default=15_928.0, description="a replica answers after its tokens in flight over this [tokens/s]"
+    )
+    token_load: NonNegative = Field(default=1.0, description="weight of token-load-scorer: few tokens in flight")
+    queue_threshold_tokens: Positive = Field(default=4_194_304.0, description="tokens in flight of a full replica")
+
+
+class CacheAwareParameters(GateParameters):
+    """Parameters of `cache-aware`, with the defaults of SGLang's gateway; vLLM's router has .3, 64 and 1.5."""
+
+    cache_threshold: Annotated[float, Field(ge=0, le=1)] = Field(
+        default=0.5, description="the best match is taken if it is more than this share of the prompt"
+    )
+    balance_abs_threshold: NonNegative = Field(
+        default=32.0, description="loads are unbalanced if most - least calls are more than this, and"
+    )
+    balance_rel_threshold: NonNegative = Field(default=1.1, description="most more than so many times least")
+
+
+class BoundedHashingParameters(GateParameters):
+    """Parameters of `bounded-consistent-hashing`."""
+
+    max_load_skew: Annotated[float, Field(ge=1)] = Field(
+        default=1.5, description="replicas with more than so many times the mean number of calls are passed over"
+    )
+
+
+class MarginalPriceParameters(GateParameters):
+    """Parameters of `marginal-price`."""
+
+    answer: NonNegative = Field(
+        default=300.0, description="length of an answer where service.lengths is hidden [tokens]"
+    )
+    overflow: NonNegative = Field(
+        default=1.0, description="how often active contexts beyond the memory are computed again"
+    )
+
+
+FLEET_RULES = {
+    "random-replica": HeuristicSpec(GateParameters),
+    "least-outstanding": HeuristicSpec(GateParameters),
+    "two-choices": HeuristicSpec(GateParameters),
+    "session-affinity": HeuristicSpec(GateParameters),
+    "bounded-affinity": HeuristicSpec(BoundedAffinityParameters),
+    "lmetric": HeuristicSpec(GateParameters),
+    "weighted-scores": HeuristicSpec(ScoresParameters),
+    "prefix-cache-affinity": HeuristicSpec(
+        PrefixCacheAffinityParameters, reads="which calls on a replica have their first token"
+    ),
+    "round-robin-replica": HeuristicSpec(GateParameters),
+    "cache-aware": HeuristicSpec(CacheAwareParameters),
+    "bounded-consistent-hashing": HeuristicSpec(BoundedHashingParameters),
+    "marginal-price": HeuristicSpec(
+        MarginalPriceParameters, reads="how many calls decode on a replica, their contexts, and what waits for prefill"
+    ),
+}
+"""Rules for `service: replica`, which decide call by call."""
