@@ -186,7 +186,7 @@ class Reader:
         return _joined(frames, table)
 
     def _with(self, kept: _Part, home: Location, table: str, new: Mapping[str, Any]) -> _Part:
-        """What is kept, with new parts: all at once, or one by one if one of them cannot be read."""
+        """The kept part with new ones: read all at once, or one by one if one of them cannot be read."""
         try:
             rows, notes = read_rows(home, table, new)
         except UserError as error:
@@ -212,7 +212,7 @@ class Reader:
 
 
 class _Seen(NamedTuple):
-    """What a look at the folders tells, without the rows."""
+    """State of the folders without their rows."""
 
     manifests: dict[Location, dict[str, Any]]
     trainings: tuple[Training, ...]

@@ -56,7 +56,7 @@ _WORDS = {
 }
 """Settings that a name has in other words than 'path=value'."""
 _ANY_EPOCHS = ("seed", "algorithm.epochs", "stop.epochs", "stop.env_steps")
-"""What may be otherwise than in the paper."""
+"""Settings that may differ from the paper's."""
 _OF_METHOD = ("algorithm", "network", "srr")
 _LIKE_ANY = ("reward.", "observation.", "episode.mask")
 """Parts of a protocol by which an evaluation plays no other episodes, or that have a column."""

@@ -16,18 +16,18 @@ RESPONSE = "response_censored_s"
 LEAST_WORKFLOWS = 30
 """Fewer recorded workflows or sessions say little of those to come, however often they are drawn again."""
 WORTH_PERCENT = 1.0
-"""What answers sooner by less is not worth a change."""
+"""Smaller gains are not worth a change [%]."""
 
 
 class Measured(NamedTuple):
-    """What schedulers are judged by beside RESPONSE, and how it is called."""
+    """Measures by which schedulers are judged besides RESPONSE, with their names."""
 
     tail: str  # column
     mean_heading: str
     tail_heading: str
     tail_name: str
     drawn: str
-    """What episodes are drawn from."""
+    """Source of the episodes."""
     ends_empty: bool
     """Whether an episode ends when all is done, so that what is left was left by the scheduler."""
 
@@ -50,12 +50,12 @@ MEASURED = {
         False,
     ),
 }
-"""By the problem's service."""
+"""Measures by the problem's service."""
 
 
 @dataclass(frozen=True)
 class Percent:
-    """How far one scheduler is above (+) or below (-) another on the same episodes [%].
+    """Difference of one scheduler to another on the same episodes [%].
 
     The mean over episodes of the logarithm of the ratio, as a percentage, its 95 % interval, and the p-value of no
     difference; NaN without an interval, which needs five episodes.

@@ -2,7 +2,7 @@
 
 numba checks the file of the function alone. Compiled code also holds what it calls and the values that it takes from
 modules: constants, positions of names, layouts of records. Many of them follow from the config, so the sources with
-compiled functions do not tell whether they are the same.
+compiled functions do not reveal whether they are the same.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ class Cache(caching.FunctionCache):
     """The machine code of one function, for the sources and values of this process."""
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
-        """What is kept for a signature; None: nothing, or it cannot be read."""
+        """The cached code of a signature; None: nothing, or it cannot be read."""
         # Only now: what a module defines after the function is there, too.
         file, own = self._cache_file, self._impl.locator.get_source_stamp()
         file._source_stamp = (own, SOURCES, values_stamp(self._py_func))

@@ -56,7 +56,7 @@ class _LinkedCompiler(compiler.Compiler):
     """Compiles to `_Linked`."""
 
     def define_pipelines(self) -> Any:
-        """As numba does."""
+        """Numba's own pipeline, with the pass below."""
         self.state.library = _Linked(self.state.targetctx.codegen(), self.state.func_id.func_qualname)
         return super().define_pipelines()
 
@@ -81,7 +81,7 @@ def compiled(
             as FAST.
         internal: whether only compiled functions call it. The code that unpacks Python's arguments is left out: a third
             of the time of compiling the simulator.
-        per_constant: whether it is compiled anew for each constant among its arguments, as numba does it. What is
+        per_constant: whether it is compiled again for each constant among its arguments, as numba does it. What is
             inlined knows its constants in any case, but after its loops were made.
     """
     inline = not allocates if inline is None else inline

@@ -13,7 +13,7 @@ class UserError(Exception):
 
 
 def last_line(traceback: str) -> str:
-    r"""What a traceback ends with; of a `UserError` the message alone, as everywhere.
+    r"""The last line of a traceback; for a `UserError` its message alone, as everywhere.
 
     >>> last_line("Traceback ...\nrllib_scale.errors.UserError: a.yaml: no such file\n")
     'a.yaml: no such file'

@@ -185,7 +185,7 @@ def load_scheduler(spec: PluginSpec) -> tuple[type[Any], str]:
         defined = getattr(found, method, None)
         if defined is not None and not _takes(defined, wanted + 1):
             given = inspect.signature(defined)
-            raise UserError(f"scheduler {name!r}: {method}{given} must take {wanted} argument(s) beside self")
+            raise UserError(f"scheduler {name!r}: {method}{given} must take {wanted} argument(s) besides self")
     return cast(type[Any], found), source
 
 

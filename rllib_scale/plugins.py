@@ -63,7 +63,7 @@ def is_import_path(name: str) -> bool:
 
 
 def load(kind: Kind, name: str, valid: list[str]) -> tuple[Any, str]:
-    """The object that a name stands for, and the digest of its source.
+    """The object of a name, and the digest of its source.
 
     Args:
         kind: kind of the object, for messages and entry points.
@@ -100,7 +100,7 @@ def load(kind: Kind, name: str, valid: list[str]) -> tuple[Any, str]:
     if wanted and wanted != digest:
         raise UserError(
             f"{kind} {plain!r}: {source.__file__}, or a module of yours that it imports, is not what the config was "
-            f"read with (sha256 {digest}, not {wanted}); name it anew for new results, or bring the old files back"
+            f"read with (sha256 {digest}, not {wanted}); name it again for new results, or bring the old files back"
         )
     for package in {each.partition(".")[0] for each in (module, *sources)}:
         if (place := _own_place(package)) is not None:

@@ -10,7 +10,7 @@ from rllib_scale.errors import UserError, choice_error
 SAMPLE = "sample:"
 _HERE = Path(__file__).parent
 FOLDER = next((path for path in (_HERE / "tune_configs", _HERE.parent / "tune_configs") if path.is_dir()), _HERE)
-"""In an installation it is part of the package, in a clone it stands at the top."""
+"""In an installation it is part of the package, in a clone it is at the top."""
 
 
 def names() -> list[str]:
@@ -40,7 +40,7 @@ def sweep_file(text: str) -> Path:
     if path.suffix in (".yaml", ".yml") and path.stem in names():
         raise UserError(f"{text}: no such file; the preset of that name is {path.stem!r}, without folder and ending")
     if path.suffix or len(path.parts) > 1 or exists(path):
-        return path  # whoever reads it says what is wrong
+        return path  # the reader reports what is wrong
     raise choice_error("preset", text, names())
 
 

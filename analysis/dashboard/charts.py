@@ -21,7 +21,7 @@ SYMBOLS = {
 """Markers of `analysis.figures.style` as plotly calls them."""
 PANEL_PX, ROW_PX = 300, 24
 LAYOUT = {"template": "plotly_white", "paper_bgcolor": "rgba(0, 0, 0, 0)", "plot_bgcolor": "rgba(0, 0, 0, 0)"}
-"""Of every figure: it shows the page behind it."""
+"""Layout of every figure: its background is transparent."""
 
 
 def plot(chart: Chart) -> go.Figure:

@@ -138,7 +138,7 @@ def _explained(
 
 
 def _prices(inspected: Any, places: tuple[str, ...], row: dict[str, Any], clock_s: float) -> None:
-    """Of a price rule: why each waiting task starts or waits in the round of a decision; nothing of other policies."""
+    """For a price rule, why each waiting task starts or waits in a decision round; nothing for other policies."""
     found = _explained(inspected, places, tuple(row.items()), clock_s)
     if found is None:
         return

@@ -13,7 +13,7 @@ from ..stats.intervals import COVERAGE
 from .style import OTHERS, Look
 
 INTERVAL = f"Bars: 95 % interval over seeds of a learned method, from 5 seeds on ({COVERAGE}). Long ones are cut."
-"""What an error bar means in every figure of single methods."""
+"""Explanation of error bars in figures of single methods."""
 
 
 @dataclass(frozen=True, eq=False)

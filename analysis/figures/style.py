@@ -62,7 +62,7 @@ class Look:
 
 
 OTHERS = Look("#9AA0A8", "o", "-")
-"""Of variants that are too many to be told apart."""
+"""Look of variants beyond those with a look of their own."""
 
 
 def looks(frame: pd.DataFrame, names: Sequence[str]) -> dict[str, Look]:
@@ -105,7 +105,7 @@ def caption(figure: Figure, text: str) -> None:
 
 
 def legend_columns(width: float, labels: Sequence[str]) -> int:
-    """As many columns of a legend as its longest entry allows in a figure of this width [inch]."""
+    """Number of columns of a legend that its longest entry allows in a figure of this width [inch]."""
     longest = max((len(label) for label in labels), default=0)
     letters = 11 if len(labels) <= MOST_LARGE else 14
     return max(1, min(len(labels), int(width * letters / (longest + 6))))

@@ -111,7 +111,7 @@ def title_of(run: Run) -> str:
 
 
 def _lines(one: Played) -> list[str]:
-    """What a reader should know first."""
+    """The first lines for a reader."""
     run, metric = one.run, "response_censored_s"
     live, simulated = float(one.live[metric]), float(one.simulated[metric])
     said = f"Live, the {label(metric).removesuffix(' (s)')} was {live:.2f} s"
@@ -161,7 +161,7 @@ def _waits(run: Run) -> pd.DataFrame:
 
 
 def _used(side: Side, tiers: list[str], places: int) -> dict[str, float]:
-    """How some tiers, which have so many places, were used on one side."""
+    """Utilisation of some tiers, with `places` places in all, on one side."""
     own = side.schedule[side.schedule["tier"].isin(tiers)]
     wait, runs = _wait_s(own), own["finish_s"].fillna(side.end_s) - own["start_s"]
     busy = float(runs.sum()) / (side.end_s * places) if side.end_s > 0 else 0.0
@@ -170,7 +170,7 @@ def _used(side: Side, tiers: list[str], places: int) -> dict[str, float]:
 
 
 def _overheads(run: Run) -> pd.DataFrame:
-    """What tasks took beyond their sleep, of the wall clock and of the workload."""
+    """Overhead of tasks beyond their sleep, in wall-clock time and time of the workload."""
     if not run.overheads_s:
         return pd.DataFrame()
     taken = np.array(run.overheads_s)

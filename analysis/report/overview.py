@@ -43,7 +43,7 @@ def five_lines(content: list[Section]) -> list[str]:
 
 
 def next_steps(results: Results, content: list[Section]) -> list[tuple[str, str]]:
-    """What a reader may do after the report: words, and a command."""
+    """Next steps after the report: a text and a command each."""
     steps = [("Explore these results in a browser", f"rllib-scale dashboard {shlex.join(map(str, results.homes))}")]
     compared = [section for section in content if any(section.setting) and len(section.table4)]
     if not compared:

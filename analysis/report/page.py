@@ -19,7 +19,7 @@ Drawn = Callable[[NamedFigure], Path | str]
 
 
 def _table(named: NamedTable, opened: str) -> dict[str, Any]:
-    """What the page shows of a table; it is open if it is of the kind `opened`."""
+    """Content of a table on the page; it is open if it is of the kind `opened`."""
     shown = {"name": named.name, "title": named.title, "how": named.how, "html": render.to_html(named.shown)}
     return shown | {"folded": not named.name.startswith(f"{opened}-")}
 

@@ -310,7 +310,7 @@ def _slug(setting: Setting) -> str:
 
 
 def _how(section: Section, table: pd.DataFrame) -> str:
-    """How to read a ranking, with what its variants observe if that differs."""
+    """Explanation of a ranking, with the observability of its variants if that differs."""
     return " ".join(filter(None, [observability_note(section.rows_shown(table)), section.asked, HOW_TO_READ]))
 
 

@@ -20,7 +20,7 @@ TABLE3_SHOWN = (
 )
 """Columns of Table 3; the first ones are kept if not all fit."""
 SHOWN = {"table3": TABLE3_SHOWN, "table4": ("test_servers", *TABLE3_SHOWN)}
-"""Of the tables that a sweep may be about; all columns of others."""
+"""Columns shown of the tables that a sweep may be about; of others all are shown."""
 HOW_TO_READ = (
     "mean ± standard deviation over the episodes of a seed, [95 % interval over seeds]. JCT: job completion time of a "
     "workflow. In the mean over all tasks that arrived, a task that is not done counts up to the end of the episode; "

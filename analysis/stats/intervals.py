@@ -20,7 +20,7 @@ Array = NDArray[np.float64]
 
 CONFIDENCE = 0.95
 COVERAGE = "Student's t, which covered 89 to 95 % in simulations: docs/statistics.md"
-"""Of the interval of a single method's mean; shown beside it."""
+"""Method of the interval of a single method's mean; shown beside it."""
 MIN_SEEDS = 5
 """With fewer seeds there is no interval."""
 MIN_EPISODES = 3

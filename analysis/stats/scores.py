@@ -122,5 +122,5 @@ def on_shared(scores: Sequence[Scores]) -> list[Scores]:
 
 
 def note(shown: int, every: int) -> str | None:
-    """What stands behind a number of seeds or episodes of which there are more: "of 30"."""
+    """Suffix of a number of seeds or episodes of which there are more: "of 30"."""
     return f"of {every}" if every > shown else None

@@ -19,7 +19,7 @@ from ..stats.summaries import Difference, differences
 from .summary import interval_note
 
 BASELINES = ("crossattn", "ppo", "fastest-idle")
-"""What learned methods are compared with: networks without SRR, and the strongest simple rule."""
+"""Baselines of learned methods: networks without SRR, and the strongest simple rule."""
 
 VALUES = ("mean", "low", "high")
 TESTS = ("p_adjusted", "verdict", "better")
@@ -77,7 +77,7 @@ def _codes(words: Mapping[str, str]) -> pd.DataFrame:
 
 
 def _most_like(own: np.ndarray, others: pd.DataFrame) -> list[str]:
-    """Of others those with the fewest settings of another value; `own` is a row of `_codes`."""
+    """The others with the fewest differing settings; `own` is a row of `_codes`."""
     codes = others.to_numpy()
     unlike = ((codes != own) & (codes >= 0) & (own >= 0)).sum(axis=1)
     return [str(name) for name in others.index[unlike == unlike.min()]]

@@ -16,7 +16,7 @@ from .summary import observability_by
 RESPONSE, TAIL = "response_censored_s", "jct_p95_s"
 WORST, WORSE = "worst_against_base", "worse_percent"
 MARGIN = 0.002
-"""By so much a response may be above the base's on a problem that does not count as worse."""
+"""Share by which a response may exceed the base's on a problem that does not count as worse."""
 TITLE = "Against {}, over a family of problems"
 HOW_TO_READ = (
     "a problem is a cluster with a workload, drawn at random, and counts once: per cent below (-) or above (+) {} are "

@@ -20,7 +20,7 @@ BOOTSTRAP_SEED, RESAMPLES = 20260606, 4_999
 MOST_RANKS = 20_000_000
 """Ranks that are in memory at once."""
 EPISODE = PAIR_KEY[1:]
-"""What the episodes of several problems share."""
+"""Columns that identify an episode across several problems."""
 FEWEST = 3
 """The fewest problems of a league."""
 TITLE = "League: mean rank over all problems, and the worst case"

@@ -21,7 +21,7 @@ from .summary import observability_by, summary_table
 
 BOUND = "above_bound_percent"
 HEADLINE = ("response_censored_s", "jct_mean_s")
-"""What a first table shows beside what it is ordered by."""
+"""Further columns of a first table, beside the one that it is ordered by."""
 TABLE3_METRICS = (*HEADLINE, "completed", "unfinished", "response_mean_s", BOUND, "episode_return", "invalid_share")
 TABLE4_METRICS = (*HEADLINE, "response_mean_s", "completed", "unfinished", BOUND)
 WORKFLOW_METRICS = (
@@ -106,7 +106,7 @@ def workflows_table(episodes: pd.DataFrame) -> pd.DataFrame:
 
 
 def replicas_table(episodes: pd.DataFrame) -> pd.DataFrame:
-    """What replicas of a language model did: times of tokens, caches, calls that were held back.
+    """Metrics of LLM replicas: times of tokens, caches, held calls.
 
     Args:
         episodes: rows of one setting.

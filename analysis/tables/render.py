@@ -27,7 +27,7 @@ SUFFIXES = ("_sd", "_low", "_high", "_verdict", "_note", "_p_adjusted", "_better
 NAME_WIDTH = 28
 """Longer names wrap on a terminal."""
 HEADING_WIDTH = 12
-"""Of a column's heading there; longer words stand alone."""
+"""Width of a column's heading there; longer words are on their own line."""
 
 DECIMALS = 2
 FEATURE_DECIMALS = 3

@@ -19,7 +19,7 @@ ENDS = ("", "_sd", "_low", "_high")
 
 
 def interval_note(seeds: int, is_rule: bool = False) -> str | None:
-    """What stands beside the seeds: "no interval" where none is claimed, "fixed" where nothing was trained."""
+    """Note beside the seeds: "no interval" where none is claimed, "fixed" where nothing was trained."""
     return "fixed" if is_rule else "no interval" if seeds < MIN_SEEDS else None
 
 
@@ -66,6 +66,6 @@ def summary_table(
 
 
 def observability_by(rows: pd.DataFrame, by: Sequence[str]) -> pd.Series:
-    """What the variant of each group of rows observes, where that is known."""
+    """Observability of the variant of each group of rows, where known."""
     known = rows[[*by, OBSERVABILITY]].dropna().drop_duplicates().sort_values(OBSERVABILITY)
     return known.groupby([*by])[OBSERVABILITY].agg(", or ".join)

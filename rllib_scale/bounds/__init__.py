@@ -1,1 +1,1 @@
-"""What no scheduler can beat."""
+"""Lower bounds that no scheduler can beat."""

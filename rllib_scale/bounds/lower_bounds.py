@@ -37,7 +37,7 @@ Ints = NDArray[np.int64]
 
 ASCENT_STEPS = 40
 WINDOW_ENDS = (1.0, 2.0, 3.0)
-"""When machine time stops to have a price: so many mean critical-path responses after the last arrival."""
+"""Time after the last arrival at which machine time stops having a price, in mean critical-path responses."""
 
 
 def lower_bounds(env: EnvConfig, workload: Workload) -> dict[str, float]:
@@ -173,7 +173,7 @@ def _single_machine_bound(env: EnvConfig, tasks: _Tasks) -> float:
             finish = _shortest_remaining_first(
                 tasks.earliest_start[chosen], (tasks.compute * tasks.places)[chosen], speed
             )
-            # The k-th finish is no earlier than the k-th smallest critical path, whatever the machine does.
+            # The k-th finish is no earlier than the k-th smallest critical path on any machine.
             finish = np.maximum(finish, np.sort(tasks.earliest_finish[chosen]))
             bound = np.minimum(finish, env.episode.horizon_s).sum() + best_from[high + 1]
             best_from[low] = max(best_from[low], bound)

@@ -49,7 +49,7 @@ def rules() -> None:
 
 
 def workloads() -> None:
-    """What draws the workloads of scenarios and from traces, and bounds on any."""
+    """Generators of workloads of scenarios and from traces, and lower bounds."""
     from rllib_scale.bounds.lower_bounds import lower_bounds
     from rllib_scale.config.scenarios import SCENARIOS
     from rllib_scale.loading import env_from
@@ -64,7 +64,7 @@ def workloads() -> None:
 
 
 def networks() -> None:
-    """Networks, forwards and backwards, and what an epoch of RLlib computes beside them."""
+    """Networks, forwards and backwards, and other compiled code of an epoch of RLlib."""
     import numpy as np
 
     from rllib_scale.networks.build import build_network
@@ -98,7 +98,7 @@ PARTS: dict[str, Callable[[], None]] = {
     part.__name__: part for part in (simulator, rules, networks, replicas, workloads)
 }
 LANES = (("simulator", "rules"), ("networks", "replicas", "workloads"))
-"""What is compiled, by the process that does it: rules reuse what the simulator's part has typed and lowered."""
+"""Functions to compile, by the process that does it: rules reuse what the simulator's part has typed and lowered."""
 
 
 # ---------------------------------------------------------------------- processes

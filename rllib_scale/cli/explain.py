@@ -12,7 +12,7 @@ from rllib_scale.errors import UserError
 SHOWN = 20
 """Tasks of a round that are listed."""
 BESIDE = ("other", "other_cost")
-"""What is listed of the next best server; `--json` has all."""
+"""Columns about the next best server; `--json` has all."""
 
 
 @click.command()
@@ -20,7 +20,7 @@ BESIDE = ("other", "other_cost")
 @click.option("--at", type=click.FloatRange(min=0), default=30.0, show_default=True, help="Time in s.")
 @problem_options("seed", "episode")
 @click.option("--servers", type=int, help="[default: 16, or those of your own cluster]")
-@click.option("--seed", type=SEED, default=1000, show_default=True, help="Of the drawn workload.")
+@click.option("--seed", type=SEED, default=1000, show_default=True, help="Seed of the workload.")
 @click.option("--episode", type=SEED, default=0, show_default=True)
 @code_option
 @json_option

@@ -88,7 +88,7 @@ def execute(
 ) -> None:
     """Run WORKLOAD on a Ray cluster: each server is an actor, and each task sleeps for its demand.
 
-    Prints the metrics beside those of a simulation of the same workload and scheduler. Both are written to a results
+    Prints the metrics, and those of a simulation of the same workload and scheduler. Both are written to a results
     folder, which `report` and `dashboard` show.
     """
     import numpy as np

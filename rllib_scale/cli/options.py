@@ -100,7 +100,7 @@ def check_outputs(
     Args:
         outputs: option -> its file.
         endings: option -> endings of its format.
-        inputs: files that the command reads, beside those that its other options and arguments name.
+        inputs: files that the command reads, besides those that its other options and arguments name.
     """
     read = [*inputs, *_named_files(option.removeprefix("--").replace("-", "_") for option in outputs)]
     for option, path in outputs.items():

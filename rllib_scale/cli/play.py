@@ -54,7 +54,7 @@ def evaluate(
     """Evaluate each POLICY, a heuristic's name, a folder with an exported policy or zoo:NAME, at any number of servers.
 
     All policies play the same episodes. One table compares them. Without --scenario they play `paper`, or steady-0.7
-    beside fastest-idle if one of them cannot play `paper`.
+    together with fastest-idle if one of them cannot play `paper`.
     """
     import pandas as pd
 
@@ -89,7 +89,7 @@ def evaluate(
 def _playable(
     problem: Problem, policies: list[str], servers: int | None, decision: Any, trust: bool
 ) -> tuple[Problem, list[str]]:
-    """The problem, or FALLBACK beside a baseline where no scenario is named and a policy cannot play the default."""
+    """The problem, or FALLBACK with a baseline where no scenario is named and a policy cannot play the default."""
     from rllib_scale.policies.make import make_policy
 
     is_default = click.get_current_context().get_parameter_source("scenario") is click.core.ParameterSource.DEFAULT
@@ -168,7 +168,7 @@ def _print_comparison(frame: pd.DataFrame, problem: Problem) -> None:
 )
 @problem_options("seed", "episode")
 @click.option("--servers", type=int, help="[default: 16, or those of your own cluster]")
-@click.option("--seed", type=SEED, default=1000, show_default=True, help="Of the drawn workload.")
+@click.option("--seed", type=SEED, default=1000, show_default=True, help="Seed of the workload.")
 @click.option("--episode", type=SEED, default=0, show_default=True)
 @files_options
 @click.option("--video", type=_path, help="Film the schedule (GIF).")
@@ -266,7 +266,7 @@ def _write_fleet(engines: list[Any], files: EpisodeFiles, refused: dict[str, Pat
 
 
 def _heading(name: str, metrics: dict[str, float]) -> str:
-    """Of the chart of an episode."""
+    """Heading of the chart of an episode."""
     mean = f"mean response {metrics['response_mean_s']:.2f} s, " if metrics["completed"] else ""
     return f"{name}: {mean}{metrics['completed']:g} tasks completed"
 

@@ -93,7 +93,7 @@ class Problem:
         from rllib_scale.loading import named_scenario
 
         data = merged(EnvConfig, named_scenario(self.scenario).model_dump(mode="json"), self.changes)
-        # Settings of both are validated in one go; a file is named as it is, whatever its option is called.
+        # Settings of both are validated in one go; a file is named by its path, not by its option.
         source = ", ".join([str(self.config)] * (self.config is not None) + ["--set"] * bool(self.overrides))
         source = source or self.scenario
         folder = self.config.parent if self.config else Path()
@@ -218,7 +218,7 @@ def problem_options(*drawn_by: str, default: str = "paper") -> Callable[[Callabl
     """Add the options of a problem, which a command receives as `problem`.
 
     Args:
-        drawn_by: options that determine a drawn workload, and are refused beside a given one.
+        drawn_by: options that determine a drawn workload, and are refused with a given one.
         default: name of the scenario where the command names none.
     """
 

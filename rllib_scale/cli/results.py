@@ -56,7 +56,7 @@ def report(results: list[Location], output: Path | None, trust: bool, latex: boo
     """Print the main tables of RESULTS and write report.html, tables (CSV) and figures (SVG) to RESULTS/report.
 
     RESULTS are results folders, or s3:// or gs:// URIs, which are read where they are. Of several, the rows are joined,
-    and the report stands in the first. It replaces an earlier report; other files stay.
+    and the report is written to the first. It replaces an earlier report; other files stay.
     """
     write_report(results, trust, latex, output)
 
@@ -114,7 +114,7 @@ def _ago(row: dict[str, Any]) -> str:
 @click.option("--port", type=click.IntRange(1, 65535), help="Port on loopback (default: 8501, or the next free one).")
 @click.option("--hub", metavar="URL", help="Where a hub or a reverse proxy shows the page, as https://HOST/PATH.")
 def dashboard(results: list[Location], port: int | None, hub: str | None) -> None:
-    """Serve a live page about RESULTS, of running or finished sweeps, on loopback.
+    """Serve a live dashboard of RESULTS, of running or finished sweeps, on loopback.
 
     RESULTS are results folders, or s3:// or gs:// URIs, which are read where they are.
     """

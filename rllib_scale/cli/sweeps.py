@@ -223,7 +223,7 @@ def _finish(homes: Sequence[Location], failures: list[str]) -> None:
             say_places(homes[0])
         else:
             write_report(homes)
-    finally:  # whatever becomes of the report
+    finally:  # even if the report fails
         for line in failures:
             errors.print(f"Failed: {line}", style="red", markup=False)
     if failures:

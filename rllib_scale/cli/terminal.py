@@ -1,4 +1,4 @@
-"""What the command line prints: tables, JSON and lines of progress."""
+"""Output of the command line: tables, JSON and lines of progress."""
 
 from __future__ import annotations
 

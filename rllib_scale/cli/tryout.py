@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 @problem_options(default="steady-0.7")
 @click.option("--servers", type=int, help="[default: 16, or those of your own cluster]")
 @click.option("--episodes", type=EPISODES, default=20, show_default=True)
-@click.option("--seed", type=SEED, default=1000, show_default=True, help="Hashed; with the episode it decides draws.")
+@click.option("--seed", type=SEED, default=1000, show_default=True, help="Seed for sampling.")
 @output_option
 @code_option
 @json_option
 def tryout(
     policy: str, problem: Problem, servers: int | None, episodes: int, seed: int, output: Path | None, trust: bool
 ) -> None:
-    """Try POLICY beside the best rules on a recorded --workload and a --cluster of your own, and say which to use.
+    """Compare POLICY with the best rules on a recorded --workload and your own --cluster, and say which to use.
 
     POLICY is a heuristic's name, a folder with a policy, or zoo:NAME. Where servers are replicas, as in --scenario
     agents-replicas, the sessions of service.trace are played in place of a --workload, or drawn ones without a trace.
@@ -68,7 +68,7 @@ def tryout(
 
 
 class _Drawing(NamedTuple):
-    """What is played: the problem, of how many workflows or sessions, facts about them, and a line that says so."""
+    """A problem to play: its number of workflows or sessions, facts about them, and a line that describes it."""
 
     env: EnvConfig
     drawn: int

@@ -45,7 +45,7 @@ class ImportCommand(click.Command):
     type=click.FloatRange(min=0, min_open=True),
     help="Seconds from its arrival in which each workflow should be done, where the source states none.",
 )
-@click.option("--scenario", default="steady-0.7", show_default=True, help="Whose servers the load is stated for.")
+@click.option("--scenario", default="steady-0.7", show_default=True, help="Cluster used to report the load.")
 @click.option("--cluster", type=click.Path(path_type=Path), help="YAML with the key `cluster`, instead of these.")
 @click.option("--servers", type=int, help="[default: 16, or those of your own cluster]")
 @click.option("--settings", is_flag=True, help="List the settings of FORMAT and exit.")

@@ -1,4 +1,4 @@
-"""How many trainings fit on the nodes that Ray has now."""
+"""Placement of trainings on the nodes that Ray has now."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from rllib_scale.config.plan import cpus_per_trial, needs
 from rllib_scale.errors import UserError
 
 STARTING = "imports, and compiles once after an installation, up to a minute"
-"""What a training does that has its CPUs and no epoch yet."""
+"""Status text of a training that has its CPUs and no epoch yet."""
 
 
 def trials_at_once(trainings: Iterable[TrialResources], joined: bool) -> int | None:
-    """How many trainings fit side by side on a local Ray at most; None on a cluster, which may grow.
+    """Maximum number of concurrent trainings on a local Ray; None on a cluster, which may grow.
 
     Args:
         trainings: the resources of each.
@@ -65,7 +65,7 @@ def waiting(trainings: Iterable[TrialResources], at_once: int | None) -> Callabl
 
 
 def _placed() -> int:
-    """How many trainings of this process have got their CPUs."""
+    """Number of this process's trainings that have their CPUs."""
     import ray
 
     job = ray.get_runtime_context().get_job_id()  # with which the ids of its placement groups end

@@ -17,7 +17,7 @@ IMPORTED = (
     "ray.train._internal.storage",
     "ray.tune.trainable.metadata._TrainingRunMetadata",
 )
-"""By path."""
+"""Private modules and classes of Ray that the package uses, by path."""
 PRIVATE: dict[str, dict[str, tuple[str, ...]]] = {
     "rl": {
         "ray.rllib.algorithms.algorithm_config.AlgorithmConfig": (

@@ -136,7 +136,7 @@ def ray_session(
     quieten()
     choose_auth_mode()
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    os.environ.setdefault("RAY_task_oom_retries", "3")  # of an evaluation; by default Ray repeats it for ever
+    os.environ.setdefault("RAY_task_oom_retries", "3")  # of an evaluation; by default Ray retries without limit
     os.environ.setdefault("RAY_AIR_NEW_OUTPUT", "0")  # Tune's tables would hide the lines of progress
     os.environ["RAY_IGNORE_UNHANDLED_ERRORS"] = "1"  # of a checkpoint for which a stopped Tune no longer waits
     import ray

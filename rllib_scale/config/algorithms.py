@@ -39,7 +39,7 @@ class Drawn(Model):
     """Settings of every algorithm: the problems that it draws."""
 
     asks: ClassVar[Literal["scores", "starts"] | None] = "scores"
-    """What the networks that it trains answer with; None: it trains none."""
+    """Kind of answer of the networks that it trains; None: it trains none."""
 
     problems: ProblemsConfig | None = Field(default=None, description=PROBLEMS)
 
@@ -323,7 +323,7 @@ class Reinforce(WholeEpisodes):
         "response time) or of workflows (mean job completion time, as in both papers)",
     )
     discount_s: Positive | None = Field(
-        default=30.0, description="costs later by so many seconds count 1/e; null: all count the same"
+        default=30.0, description="time in which the weight of later costs falls to 1/e [s]; null: all count the same"
     )
     gradient_clip: Positive = Field(default=1.0, description="global norm")
     entropy_coefficient: NonNegative = Field(

@@ -54,13 +54,13 @@ class Model(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     text_key: ClassVar[str | None] = None
-    """The field that a text sets which stands in place of the mapping."""
+    """The field that is set by a text in place of the mapping."""
     texts: ClassVar[tuple[str, ...]] = ()
     """Other texts that may stand there."""
 
     @classmethod
     def written_out(cls, value: Any) -> Any:
-        """The mapping that a text in its place stands for; other values as they are."""
+        """The mapping that a text abbreviates; other values unchanged."""
         return {cls.text_key: value} if isinstance(value, str) and cls.text_key is not None else value
 
     @classmethod
@@ -130,7 +130,7 @@ def merged(
 
 @cache
 def _sections(models: tuple[type[BaseModel], ...], key: str) -> tuple[type[Model], ...]:
-    """The models that a section's section may be: one, or those that their names tell apart; else none."""
+    """Possible models of a nested section: one, or several distinguished by name; else none."""
     found: dict[type[Model], None] = {}
     for model in (model for model in models if key in model.model_fields):
         kinds = [kind for kind in types_in(model.model_fields[key].annotation) if inspect.isclass(kind)]
@@ -142,7 +142,7 @@ def _sections(models: tuple[type[BaseModel], ...], key: str) -> tuple[type[Model
 
 @cache
 def _is_left_empty(model: type[BaseModel], field: str) -> bool:
-    """Whether null stands for a section without settings there: a mapping that cannot be null."""
+    """Whether null there means an empty section: a mapping that cannot be null."""
     known = model.model_fields.get(field)
     if known is None or _may_be_null(model, field):
         return False
@@ -208,7 +208,7 @@ def types_in(annotation: Any) -> Iterator[Any]:
 
 
 def models_of(union: Any) -> dict[str, Any]:
-    """Models of a union by the names that tell them apart."""
+    """Models of a union by their discriminator."""
     return {get_args(model.model_fields["name"].annotation)[0]: model for model in get_args(get_args(union)[0])}
 
 

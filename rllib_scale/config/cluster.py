@@ -303,7 +303,7 @@ class ClusterConfig(Model):
 
     @property
     def label_names(self) -> tuple[str, ...]:
-        """All labels of its servers; bit k of a set of labels stands for the k-th one."""
+        """All labels of its servers; bit k of a set of labels is the k-th one."""
         return tuple(sorted({label for tier in self.tiers for label in tier.labels}))
 
     @property

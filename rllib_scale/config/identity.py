@@ -1,4 +1,4 @@
-"""What is trained, what is played, and how a policy is asked: digests of content, and rows of dimensions.
+"""Identity of trainings, problems and protocols: digests of content, and rows of dimensions.
 
 An `EnvConfig` holds two things. The *world* is what is played: servers, workload, information, failures, times. The
 *protocol* is how a policy is asked: its decisions, mask, observation and reward. Rows of one world are comparable,
@@ -30,7 +30,7 @@ SECTION = "{...}"
 
 
 def world_of(env: EnvConfig, defaults: bool = False) -> dict[str, Any]:
-    """What is played, as JSON content: what differs from the defaults, of which the id is made, or everything."""
+    """The problem as JSON content: what differs from the defaults, from which the id is made, or everything."""
     content = env.model_dump(mode="json", exclude_defaults=not defaults, exclude=ASKED)
     if defaults:
         return content
@@ -40,7 +40,7 @@ def world_of(env: EnvConfig, defaults: bool = False) -> dict[str, Any]:
 
 
 def protocol_of(env: EnvConfig, defaults: bool = False) -> dict[str, Any]:
-    """How a policy is asked, as JSON content; see `world_of`."""
+    """The protocol as JSON content; see `world_of`."""
     content = env.model_dump(mode="json", exclude_defaults=not defaults, include=ASKED)
     return content if defaults else _content(content)
 
@@ -100,7 +100,7 @@ def _by_name(tiers: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def distinguishing(settings: Mapping[Any, Settings]) -> dict[Any, Settings]:
-    """Of each of several settings those whose values differ among them, in the order of the first.
+    """The part of each of several settings that differs among them, in the order of the first.
 
     A path that one of them lacks does not count as differing: an older version had no such setting, or another
     algorithm has none. A section beside a value, such as null, does; SECTION stands for it.

@@ -15,7 +15,7 @@ class EncoderConfig(Model):
     """Settings of every network over an observation [SCALE, sec. 4.2 and 5]."""
 
     asked: ClassVar = "scores"
-    """What it answers with: scores of the servers for one task, or the next start."""
+    """Kind of answer: scores of the servers for one task, or the next start."""
     any_scale: ClassVar = True
     """Whether it runs at any number of servers."""
     built_by: ClassVar = ""

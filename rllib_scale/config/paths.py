@@ -17,7 +17,7 @@ from rllib_scale.errors import UserError
 
 Kind = Literal["file", "table", "generator", "encoder", "reward", "policy", "scheduler", "scenario", "replica"]
 Resolve = Callable[[Kind, str], Any]
-"""What a text that refers to something stands for; raises a UserError if that does not exist."""
+"""Resolves a text that refers to something; raises a UserError if that does not exist."""
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ def _unfolded(kinds: Iterable[Any]) -> Iterator[Any]:
 
 
 def _with_short_forms(kinds: Iterable[Any]) -> Iterator[Any]:
-    """The types of a text: some types, and those of the key that a text in a model's place stands for."""
+    """The types of a text: some types, and those of the key that a text sets in place of a model."""
     for kind in kinds:
         yield kind
         if inspect.isclass(kind) and issubclass(kind, Model) and kind.text_key is not None:

@@ -38,7 +38,7 @@ def check_unchanged(path: Path, content: str, key: str) -> Path:
         raise UserError(f"{key}: {error}; it must be at this path on every node") from None
     if content and found != content:
         raise UserError(
-            f"{key}: {path} has changed since the config was read (sha256 {found}..., not {content}...); name it anew "
+            f"{key}: {path} has changed since the config was read (sha256 {found}..., not {content}...); name it again "
             "for new results, or bring the old file back"
         )
     return path

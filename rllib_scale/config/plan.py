@@ -60,7 +60,7 @@ def as_trained(config: TrialConfig, epochs: int) -> TrialConfig:
 
 
 def telling(configs: Sequence[TrialConfig], at_end: Sequence[Settings] = ()) -> list[Settings]:
-    """Of each training the settings that differ among those of its method, but for the seed.
+    """Settings of each training that differ among those of its method, except the seed.
 
     Args:
         configs: the trainings as planned.
@@ -162,12 +162,12 @@ class EvaluationUnit:
 
     @property
     def seed(self) -> int:
-        """Of the workloads."""
+        """Seed of the workloads."""
         return self.problem.seed
 
     @property
     def columns(self) -> Row:
-        """What all its rows share (`rllib_scale.results.columns.UNIT_COLUMNS`)."""
+        """Columns shared by all its rows (`rllib_scale.results.columns.UNIT_COLUMNS`)."""
         how = {"protocol": self.protocol, "decision": self.decision, "eval_seed": self.seed}
         return {"scheduler": self.scheduler, "problem": self.problem.id, **how}
 
@@ -307,7 +307,7 @@ class Plan:
 
 
 _ORIGIN = ("scenario", "family", "number", "seed")
-"""Fields of a problem beside its settings."""
+"""Fields of a problem besides its settings."""
 
 
 def training_steps(trials: Iterable[Trial]) -> int:

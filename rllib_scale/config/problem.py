@@ -44,7 +44,7 @@ class EpisodeConfig(Model):
         description="feasible: decisions are requested only when an idle server fits, and other servers are masked",
     )
     horizon_is_terminal: bool = Field(default=True, description="whether the horizon is a terminal state")
-    max_decisions: Count | None = Field(default=None, description="ends the episode, too, after so many decisions")
+    max_decisions: Count | None = Field(default=None, description="the episode ends after this many decisions, too")
 
 
 NamedOrder = Literal[
@@ -228,7 +228,7 @@ class EnvConfig(Model):
             if name == "observation":
                 default = default.model_copy(update={"caches": self.observation.caches})
             if getattr(self, name) != default:
-                raise ValueError(f"{name}: acts on nothing with service replica; leave it out")
+                raise ValueError(f"{name}: has no effect with service replica; leave it out")
         for name, is_set in (
             ("cluster.changes", not self.cluster.changes.none),
             ("cluster.empty_slots", self.cluster.empty_slots > 1),

@@ -72,7 +72,7 @@ class Replica(Model):
 
 
 class _GPU(NamedTuple):
-    """Of one server: memory [GB], bandwidth [TB/s], peak [TFLOP/s], share of it; step [ms], context [ns] of the 8 B."""
+    """A GPU server: memory [GB], bandwidth [TB/s], peak [TFLOP/s], share of it; step [ms], context [ns], of 8 B."""
 
     memory: float
     bandwidth: float
@@ -168,7 +168,7 @@ Sessions = Annotated[
 
 
 class ServiceConfig(Model):
-    """How servers serve. In YAML also `service: replica`.
+    """Service model: servers of fixed speed, or LLM replicas. In YAML also `service: replica`.
 
     `fixed`: a task has a place and takes a time that is known when it starts. `replica`: servers are replicas of a
     language model that batch the calls of agents' sessions and keep their contexts, see docs/replicas.md; the other

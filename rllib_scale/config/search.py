@@ -86,7 +86,8 @@ class ASHAConfig(Model):
 
     grace_steps: Count = Field(default=102_400, description="env steps of the first rung; nothing stops earlier")
     reduction_factor: Annotated[int, Field(ge=2, le=1000)] = Field(
-        default=3, description="one in so many continues at a rung; the next rung is so many times as far"
+        default=3,
+        description="one in this many continues at a rung, and the next rung is this many times as far",
     )
 
 
@@ -304,7 +305,7 @@ def few_points(search: SearchConfig | None, planned: int, asked: int) -> list[st
 
 
 def _played(training: TrialConfig) -> Settings:
-    """What the score of a training depends on besides its policy: the problems and the reward."""
+    """Settings other than the policy that a training's score depends on: the problems and the reward."""
     own = training.algorithm.model_dump(mode="json", include={"problems", "reward"})
     reward = training.env.reward.model_dump(mode="json")
     return settings_in({"env": {**world_of(training.env), "reward": reward}, "algorithm": own})

@@ -94,7 +94,7 @@ class EvaluationConfig(Model):
 
 
 class CheckpointConfig(Model):
-    """How often an unfinished training is saved."""
+    """Checkpoint frequency of unfinished trainings."""
 
     every_epochs: Count = 25
     keep: Count = Field(default=2, description="newest of each training; PBT keeps all, which members resume from")
@@ -245,7 +245,7 @@ class SweepConfig(Model):
             if section not in VARIED or (section == "scenario" and below):
                 raise ValueError(f"{where}.{path}: must be or begin with one of {', '.join(VARIED)}")
             if path in seen:
-                raise ValueError(f"{where}.{path}: stands twice in grid, zip and search.space")
+                raise ValueError(f"{where}.{path}: is set twice in grid, zip and search.space")
             seen.add(path)
         return self
 

@@ -94,7 +94,7 @@ class ProblemsConfig(Model):
 class StopConfig(Model):
     """End of a training, by default after the epochs of the algorithm, which stay the length of the cosine."""
 
-    epochs: Count | None = Field(default=None, description="end after so many epochs")
+    epochs: Count | None = Field(default=None, description="end after this many epochs")
     env_steps: Count | None = Field(default=None, description="rounded up to whole epochs")
 
     @model_validator(mode="after")

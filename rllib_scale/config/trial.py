@@ -274,7 +274,7 @@ class TrialConfig(Model):
 
     @property
     def sees(self) -> Literal["tasks", "workflows"]:
-        """As in `HeuristicSpec`."""
+        """Observability; see `HeuristicSpec`."""
         whole = self.visits or isinstance(self.network, DecimaConfig)
         return "workflows" if whole or self.rule in ("context-price", "adaptive-price") else "tasks"
 

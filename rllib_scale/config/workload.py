@@ -19,10 +19,10 @@ TABLES = {path.stem: path for path in sorted(_TABLES.glob("*.json"))}
 MOST_LEVELS = 24
 """Steps of a rate over time, as the hours of a day."""
 MAX_LOAD = 10
-"""Offered load of a setting: ten times what a cluster can do, and less than a percentage that somebody may write."""
+"""Offered load of a setting: ten times what a cluster can do, and less than a percentage given by mistake."""
 
 LEAST_SHARE = 0.001
-"""Of the draws of a truncated distribution that are taken: about what lies above 3 standard deviations."""
+"""Least share of draws that a truncation may keep: about what lies above 3 standard deviations."""
 
 
 class NormalConfig(Model):

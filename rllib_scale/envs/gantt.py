@@ -23,7 +23,7 @@ from rllib_scale.config import ClusterConfig
 from rllib_scale.envs.places import first_places, places_of, with_places
 
 COLOURS = ("#E69F00", "#56B4E9", "#009E73", "#F0E442", "#0072B2", "#D55E00", "#CC79A7")
-"""Okabe and Ito's palette, told apart by colour-blind readers; workflow w has colour w modulo its length."""
+"""Okabe and Ito's palette, distinguishable by colour-blind readers; workflow w has colour w modulo its length."""
 UNFINISHED_HATCH = "////"
 
 WIDTH_IN, DPI = 8.0, 140
@@ -38,7 +38,7 @@ MOST_LANES = 2000
 ARRIVALS_IN = 0.18
 """Height of the strip above the first lane in which arrivals are marked."""
 FRAMES, FRAME_MS, LAST_MS, PALETTE = 120, 60, 2000, 64
-"""Of a film: pictures, for how long each and the last is shown, and how many colours they share."""
+"""Of an animation: number of frames, time per frame and of the last, and number of colours."""
 LABEL_IN = 0.16
 """Room that a server's number needs; where lanes are thinner, only some servers are numbered."""
 NUMBERED_SHARE, NUMBERED_LANE_IN = 0.028, 0.15
@@ -47,7 +47,7 @@ NUMBERED_SHARE, NUMBERED_LANE_IN = 0.028, 0.15
 
 @dataclass(frozen=True, eq=False)
 class Chart:
-    """What one chart shows, whatever draws it: matplotlib here, plotly on the dashboard.
+    """Content of one chart, drawn by matplotlib here and by plotly on the dashboard.
 
     Attributes:
         schedule: structured rows with workflow, task, server, arrival_s, start_s, finish_s (NaN: not finished).
@@ -93,13 +93,13 @@ class Chart:
 
     @property
     def tiers(self) -> list[tuple[str, int, int]]:
-        """What stands beside the lanes of each tier, the first of them, and the first of the next tier."""
+        """Label beside the lanes of each tier, its first lane, and the first lane of the next tier."""
         ends = np.cumsum([tier.count * tier.max_concurrent for tier in self.cluster.tiers]).tolist()
         labels = [f"{tier.name} ({tier.count})" for tier in self.cluster.tiers]
         return list(zip(labels, [0, *ends], ends, strict=False))
 
     def numbered(self, lanes: int) -> dict[int, float]:
-        """Servers of which no two are nearer than so many lanes, and the middle of the lanes of each."""
+        """Servers that are at least a given number of lanes apart, and the middle of the lanes of each."""
         every = math.ceil(lanes / min(tier.max_concurrent for tier in self.cluster.tiers))
         first = first_places(self.cluster)
         middles = (first[:-1] + first[1:] - 1) / 2
@@ -217,7 +217,7 @@ def film(figure: Figure, frames: int = FRAMES) -> list[Image.Image]:
 
 
 def save_film(pictures: Sequence[Image.Image], path: Path | BinaryIO) -> None:
-    """Write pictures to a file as a GIF that stays with the last picture for a while and begins anew."""
+    """Write pictures to a file as a GIF that shows the last picture for a while and loops."""
     first, *others = pictures
     waits = [FRAME_MS] * len(others) + [LAST_MS]
     first.save(path, format="GIF", save_all=True, append_images=others, duration=waits, loop=0)

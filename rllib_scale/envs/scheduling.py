@@ -56,7 +56,7 @@ class SchedulingEnv(FlatForm, gymnasium.Env[Any, np.int64]):
     | 8 + 5j | power that server j draws now | 0 | highest busy power of a server | W |
     | 9 + 5j | communication delay to server j from the server of the first predecessor | 0 | no limit | s |
 
-    "No limit" stands in the space as the largest float32. When an episode has come to its end no task is current: its
+    In the space "no limit" is the largest float32. When an episode has come to its end no task is current: its
     features and the delays are 0. When it was cut, the next task is shown, if one waits.
 
     ## Rewards

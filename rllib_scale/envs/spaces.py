@@ -1,4 +1,4 @@
-"""What the environments share: their config and options, checked; their spaces; how they show an engine."""
+"""Code shared by the environments: their config and options, checked; their spaces; their view of an engine."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ RENDER_MODES = ["rgb_array"]
 
 
 class FlatForm:
-    """How `Scheduling-v0` shows its engine and is answered: one task, a flat observation, a server.
+    """Observations and actions of `Scheduling-v0`: one task, a flat observation, a server.
 
     Mixed into the single environment and the vector environment.
     """
@@ -34,7 +34,7 @@ class FlatForm:
     _engine: Engine
 
     def _spaces(self) -> tuple[spaces.Space[Any], spaces.Discrete]:
-        """Of one environment."""
+        """Observation and action space of one environment."""
         return observation_space(self.config), spaces.Discrete(self.config.cluster.num_rows)
 
     def _shown(self) -> Any:
@@ -42,12 +42,12 @@ class FlatForm:
         return self._engine.observation.copy()
 
     def _answers(self, actions: NDArray[np.int64]) -> NDArray[np.int64]:
-        """What the engine is answered by actions (B,)."""
+        """Answers to the engine for actions (B,)."""
         return actions
 
 
 class CandidatesForm(FlatForm):
-    """How `SchedulingCandidates-v0` does: several tasks, a dictionary, any answer."""
+    """Observations and actions of `SchedulingCandidates-v0`: several tasks, a dictionary, any answer."""
 
     def _spaces(self) -> tuple[spaces.Space[Any], spaces.Discrete]:
         return dict_space(self.config), spaces.Discrete(num_actions(self.config))
@@ -56,7 +56,7 @@ class CandidatesForm(FlatForm):
         return split(self._engine.observation, self._engine.mask, self.config)
 
     def _answers(self, actions: NDArray[np.int64]) -> NDArray[np.int64]:
-        # An action that stands for no answer now is a pass.
+        # An action without a possible answer now is a pass.
         engine = self._engine
         return np.where(engine.answerable(actions), actions, engine.candidates * engine.num_rows)
 
@@ -72,7 +72,7 @@ def check_render_mode(mode: str | None) -> None:
 
 
 def resolve_config(config: str | Mapping[str, Any] | EnvConfig | None) -> EnvConfig:
-    """The config that a scenario name, a mapping of EnvConfig's keys, an EnvConfig or None (`paper`) stands for.
+    """The config that a scenario name, a mapping of EnvConfig's keys, an EnvConfig or None (`paper`) means.
 
     Raises:
         UserError: unknown scenario, unknown key, impossible value or another type.

@@ -72,7 +72,7 @@ class SchedulingVectorEnv(FlatForm, VectorEnv[Any, NDArray[np.int64], NDArray[An
         """Start an episode in every environment.
 
         Args:
-            seed: None goes on with the next episode of each environment's seed; s stands for s, s + 1, ...;
+            seed: None goes on with the next episode of each environment's seed; s means s, s + 1, ...;
                 or one seed, or None, for each environment.
             options: as for `SchedulingEnv`, the same for every environment; `episode` may be a sequence, one for each.
 

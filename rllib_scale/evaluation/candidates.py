@@ -15,7 +15,7 @@ from rllib_scale.schedulers.rules import make_scheduler
 from rllib_scale.workloads.generators import generate
 
 BASES = {"fixed": "fastest-idle", "replica": "lmetric:gate=1"}
-"""By what a search is measured, by the problem's service; it is played in the problem's own mode."""
+"""Reference policy of a search by service of the problem; it is played in the problem's own mode."""
 
 
 class Instance(NamedTuple):
@@ -27,7 +27,7 @@ class Instance(NamedTuple):
 
 
 class Outcomes(NamedTuple):
-    """What came of an instance, (C,) each. What is unfinished at the end counts up to it."""
+    """Metrics of an instance, (C,) each. Unfinished work counts up to the end."""
 
     response_s: Floats  # mean over the tasks that arrived
     makespan_s: Floats  # mean over the workflows that arrived; on replicas over whole turns

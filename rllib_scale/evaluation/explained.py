@@ -38,7 +38,7 @@ COLUMNS = {
 
 
 class Choice(NamedTuple):
-    """What is decided for a task that is visited."""
+    """The decision for a visited task."""
 
     workflow: int
     task: int
@@ -66,7 +66,7 @@ class Moment(NamedTuple):
 
 
 def explain_played(played: Episode, at: float) -> Moment | None:
-    """As `explain_at`, of an episode that was played; what played it stays as it is."""
+    """`explain_at` for a played episode; its policy's state is unchanged."""
     if not isinstance(played.player, PricingDispatcher):
         return None
     return explain_at(deepcopy(played.player), played.unit.env, played.unit.seed, played.episode, at)

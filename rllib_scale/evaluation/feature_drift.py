@@ -28,7 +28,7 @@ from rllib_scale.simulator.engine import Engine
 MAX_ROWS = 2048
 """Decisions of a sample at most: the squared MMD compares all pairs."""
 MAX_BYTES = 2**28
-"""Of the observations of a sample at most; fewer decisions are kept at more than 26 000 servers."""
+"""Limit of a sample of observations; fewer decisions are kept at more than 26 000 servers."""
 SERVERS_PER_FORWARD = 2**18
 """Server rows that pass the network at once."""
 
@@ -68,7 +68,7 @@ class DecisionSample:
 def evaluate_with_features(
     policy: TrainedPolicy, env: EnvConfig, seed: int, episodes: int
 ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """What `evaluate` returns, and beside it the feature and drift columns of results.columns.
+    """The results of `evaluate`, and the feature and drift columns of results.columns.
 
     A policy that is fixed to its number of servers has no drift.
     """

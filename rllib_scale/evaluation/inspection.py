@@ -37,7 +37,7 @@ IDLE, BUSY, TOO_SMALL, EMPTY = "idle and fits", "busy", "too small", "empty row"
 
 
 MOST_BYTES = 2**28
-"""Of observations of one episode that are kept."""
+"""Limit of the kept observations of one episode."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,7 +77,7 @@ class Inspection:
 
 @dataclass(frozen=True, eq=False)
 class DecisionView:
-    """What a trained policy made of one decision.
+    """One decision of a trained policy.
 
     Attributes:
         probabilities: (N,) by which it would draw a server; argmax takes the largest.
@@ -174,7 +174,7 @@ class _Recorder:
 
 
 def _outcome(fit: NDArray[np.uint8], chosen: int, waits: bool) -> str:
-    """What comes of a decision, as the engine counts it; `fit` (N,) is how the servers are for the task."""
+    """Outcome of a decision, as the engine counts it; `fit` (N,) is the state of each server for the task."""
     if fit[chosen] == CLOSED:
         return NO_FIT
     if fit[chosen] == OPEN:

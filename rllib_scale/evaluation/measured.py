@@ -53,13 +53,13 @@ class Log:
         return self.rows[self.rows["load"] == load].sort_values("start_s", kind="stable")
 
     def in_flight(self, load: str) -> NDArray[np.int64]:
-        """Of each request of a load: the requests in flight at its start, itself included."""
+        """Requests in flight at the start of each request of a load, itself included."""
         of = self.of(load)
         ends = np.sort((of["start_s"] + of["latency_s"]).to_numpy())
         return 1 + np.arange(len(of)) - np.searchsorted(ends, of["start_s"].to_numpy() + 1e-9, "right")
 
     def waited(self, load: str) -> NDArray[np.bool_]:
-        """Of each request of a load: whether its client's limit held it back.
+        """Whether the client's limit held back each request of a load.
 
         Such a request begins when another one ends, and with it about as many are in flight as the client allows.
         """

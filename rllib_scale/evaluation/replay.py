@@ -32,7 +32,7 @@ Row = Mapping[str, Any] | pd.Series
 UNIT_KEY = FEATURE_KEY
 """The columns that name an evaluation unit: those of a row's key without the episode."""
 CHECKED = ("arrived", "completed", "decisions")
-"""What a row and its episode played again must agree on."""
+"""Metrics on which a row and its replayed episode must agree."""
 
 
 @dataclass(frozen=True, eq=False)

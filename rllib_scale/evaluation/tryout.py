@@ -19,7 +19,7 @@ RULES = {
     "fixed": ("non-blocking", "reserve", "hungarian", "dual-price", "adaptive-price"),
     "replica": ("lmetric", "session-affinity:gate=1", "cache-aware", "weighted-scores", "least-outstanding"),
 }
-"""By the problem's service what a policy is played beside, besides the rule of BASES."""
+"""Policies to compare with by service of the problem, besides the rule of BASES."""
 FEWEST, MOST = 100, 500
 """About so many workflows arrive in an episode; between the two as many as are drawn from."""
 SAY_EVERY_S = 10.0

@@ -12,7 +12,7 @@ from rllib_scale.results.columns import OBSERVABILITY
 
 
 class UnitResult(NamedTuple):
-    """What one evaluation unit gives, without the columns that its rows share."""
+    """Rows of one evaluation unit, without the columns that they share."""
 
     episodes: list[dict[str, Any]]
     features: dict[str, Any] | None  # of a learned scheduler, where the unit asks for them

@@ -1,4 +1,4 @@
-"""What becomes of whole workflows: how long they take, by themselves and against their critical path; what is moved."""
+"""Metrics of whole workflows: completion times, alone and over the critical path, and data moved."""
 
 from __future__ import annotations
 

@@ -32,11 +32,11 @@ Network = CrossAttentionPointer | SetPointer | StructuredMLP
 
 
 def input_spec(trial: TrialConfig) -> InputSpec:
-    """What the network of a trial knows about its observation."""
+    """Layout of the observation that the network of a trial reads."""
     sizes = _sizes(trial)
     features = RELATIVE if trial.visits else features_of(trial.env)
     fixed = sizes.standardise == "fixed"
-    head = (*features.context, *features.task)  # what stands before the servers: the moment and the one candidate
+    head = (*features.context, *features.task)  # columns before the servers: the moment and the one candidate
     return InputSpec(
         task_mean=tuple(f.mean if fixed else 0.0 for f in head),
         task_std=tuple(f.std if fixed else 1.0 for f in head),

@@ -144,7 +144,7 @@ class Decima(nn.Module):
     # ------------------------------------------------------------------ as a policy asks it
 
     def look(self, now: Starting, before: DecimaStep | None) -> Graph:
-        """What it sees of a moment; `before` is the last start in it."""
+        """The input at one moment; `before` is the last start in it."""
         if before is None:
             return graph_of(now, self.observation)
         return after_start(before.graph, now, self.observation)

@@ -22,7 +22,7 @@ from rllib_scale.observation.starting import Starting
 
 @dataclass(frozen=True, eq=False)
 class Image:
-    """What `deeprm` sees of a moment.
+    """The input of `deeprm` at one moment.
 
     Attributes:
         pixels: (2N + 2M + 1, T) float32, from 0 to 1: until when each server has no place free; its memory in use until
@@ -75,7 +75,7 @@ class DeepRM(nn.Module):
     # ------------------------------------------------------------------ as a policy asks it
 
     def look(self, now: Starting, before: DeepRMStep | None) -> Image:
-        """What it sees of a moment; whatever was started in it is in the image."""
+        """The input at one moment; tasks started in it are in the image."""
         snapshot, servers, m = now.snapshot, now.servers, self.sizes.queue
         ready = snapshot.ready
         left = np.flatnonzero(now.waits)
@@ -94,7 +94,7 @@ class DeepRM(nn.Module):
         pixels = np.concatenate([full, busy * in_use[:, None], np.clip(bars[:, None] - t, 0.0, 1.0)])
         may = np.zeros(m * self.num_servers + 1, dtype=bool)
         may[:-1] = (now.can_start[queue] & there[:, None]).ravel()
-        # With nothing under way, no event need ever come: whoever could wait for it would wait for ever.
+        # Without running tasks no further event is certain, so waiting could deadlock.
         may[-1] = bool(now.started) or len(snapshot.running) > 0 or not may.any()
         return Image(pixels.astype(np.float32), may, queue)
 

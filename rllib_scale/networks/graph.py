@@ -1,4 +1,4 @@
-"""What the graph network of `decima` sees of a moment: tasks that are not done as nodes, and the servers.
+"""Input of `decima`'s graph network at one moment: unfinished tasks as nodes, and the servers.
 
 Times are seen in the unit of the largest task on the fastest server (`observation.task_compute_max_gflop` over
 `server_compute_max_gflops`); those that have no bound as ln(1 + t).

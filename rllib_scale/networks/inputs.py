@@ -1,4 +1,4 @@
-"""How the networks read a flat observation: its columns, their standardisation, and which servers are closed.
+"""Reads a flat observation for the networks: its columns, their standardisation, and which servers are closed.
 
 Which server is feasible is not read from the observation, whose float32 features round what decides it: the simulator
 decides, and hands a mask on.
@@ -104,7 +104,7 @@ class ObservationInput(nn.Module):
 
         Args:
             obs: (B, task_dim + N * server_dim).
-            mask: (B, N) bool, False for a server that is closed. Empty rows are closed whatever it says, and where it
+            mask: (B, N) bool, False for a server that is closed. Empty rows are closed in any case, and where it
                 would leave a row without any server, or without a mask, they alone are.
         """
         spec = self.spec

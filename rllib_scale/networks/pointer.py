@@ -1,4 +1,4 @@
-"""What the baseline encoders share with the cross-attention network: embedders and pointer [SCALE, sec. 4.2]."""
+"""Embedders and pointer, shared by the baseline encoders and the cross-attention network [SCALE, sec. 4.2]."""
 
 from __future__ import annotations
 

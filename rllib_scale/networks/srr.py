@@ -19,7 +19,7 @@ class SRRTerms(NamedTuple):
 
 
 class FeatureStatistics(NamedTuple):
-    """How the features of a batch are distributed, scalars (Table 5 of the paper, and what it leaves out)."""
+    """Statistics of the features of a batch, scalars (Table 5 of the paper, and what it leaves out)."""
 
     covariance: Tensor  # mean |off-diagonal covariance|
     correlation: Tensor  # mean |off-diagonal correlation|; 0 with a feature that does not vary

@@ -1,1 +1,1 @@
-"""What policies see of a state: views, snapshots and the named feature sets."""
+"""Policies' view of a state: views, snapshots and the named feature sets."""

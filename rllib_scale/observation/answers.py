@@ -1,4 +1,4 @@
-"""What a scheduler may answer for a task that waits, and what comes of it."""
+"""Answers of a scheduler for a waiting task, and their outcomes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from rllib_scale.config import EnvConfig
 
 OUTCOMES = ("started", "waits", "busy", "no_fit", "passed")
-"""Of an answer: the task started; it waits for a busy or reserved server; the server is busy, and nothing was done; the
+"""Outcomes: the task started; it waits for a busy or reserved server; the server is busy, and nothing was done; the
 server is empty, away, draining or too small; the task was passed over."""
 STARTED, WAITS, BUSY, NO_FIT, PASSED = range(len(OUTCOMES))
 
@@ -18,7 +18,7 @@ PASS = -1
 
 
 class Answer(NamedTuple):
-    """What is to become of a task that waits."""
+    """A scheduler's answer for one waiting task."""
 
     workflow: int
     task: int  # index in the workflow
@@ -26,7 +26,7 @@ class Answer(NamedTuple):
 
 
 CLOSED, TAKEN, OPEN = range(3)
-"""How a server is for a task: it can never start there; it fits, but not now; it could start now."""
+"""State of a server for a task: it can never start there; it fits, but not now; it could start now."""
 
 
 def action_mask(config: EnvConfig, fit: np.ndarray) -> np.ndarray:

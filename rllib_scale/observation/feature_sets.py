@@ -21,7 +21,7 @@ from rllib_scale.observation.answers import OPEN, TAKEN
 
 
 def itself(value):  # type: ignore[no-untyped-def]
-    """As it is."""
+    """The value unchanged."""
     return value
 
 
@@ -36,7 +36,7 @@ def scaled(value, per_unit):  # type: ignore[no-untyped-def]
 
 
 def fifths(count):  # type: ignore[no-untyped-def]
-    """Of five."""
+    """A count / 5."""
     return count / 5.0
 
 
@@ -206,7 +206,7 @@ ROUNDS = FeatureSet(
         Feature("load", "1", "running tasks over max_concurrent", 0.5, 0.4, ratio),
     ),
 )
-"""What decision rounds need beyond the paper's features: how many tasks wait, and for how long."""
+"""Features for decision rounds, beyond the paper's: how many tasks wait, and for how long."""
 
 FEATURE_SETS = {PAPER.name: PAPER, ROUNDS.name: ROUNDS}
 

@@ -1,4 +1,4 @@
-"""What decides: a rule, a planner, a user-defined scheduler or an exported policy."""
+"""The Policy protocol: a rule, a planner, a user-defined scheduler or an exported policy."""
 
 from __future__ import annotations
 

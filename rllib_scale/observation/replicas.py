@@ -1,6 +1,6 @@
 """The features of a fleet of replicas: one call that is asked, and the replicas that could serve it.
 
-`simulator/replicas/features.py` writes them. The row behind the replicas stands for holding the call: of its features
+`simulator/replicas/features.py` writes them. The row after the replicas means holding the call: of its features
 `capacity` and `hold` are 1, the others 0. The gate is that of `gate=1` (simulator/replicas/rules.py). `answer` is 0
 where lengths of answers are hidden, as they are by default.
 """
@@ -46,5 +46,5 @@ REPLICAS = FeatureSet(
 
 
 def features_of(env: EnvConfig) -> FeatureSet:
-    """What an agent sees of a problem."""
+    """The feature set of a problem."""
     return REPLICAS if env.on_replicas else FEATURE_SETS[env.observation.feature_set]

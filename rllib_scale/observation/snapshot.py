@@ -1,6 +1,6 @@
 """The state that a scheduler sees: plain arrays in physical units, of the simulator or of a live cluster.
 
-Rules, planners, the dashboard and a live cluster read snapshots; nobody reads the engine's own arrays.
+Rules, planners, the dashboard and a live cluster read snapshots; only the simulator reads the engine's own arrays.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ WAITING = np.dtype(
         ("ready_s", "f8"),
         ("hop", "i8"),
         ("descendants", "f8"),  # tasks that follow it, itself included, as far as they were seen at its arrival
-        ("seen", "i8"),  # where workflows are revealed: it was so many-th of its workflow's tasks to be seen
+        ("seen", "i8"),  # where workflows are revealed: position at which it was revealed in its workflow
         ("delay_s", "f8"),  # from the end of its predecessors until it was ready
         ("first_input", "i8"),  # its inputs stand side by side
         ("num_inputs", "i8"),
@@ -41,14 +41,14 @@ WAITING = np.dtype(
 )
 """The first fields are those of `snapshot.READY`."""
 INPUT = np.dtype([("server", "i8"), ("transfer_s", "f8")])
-"""What has to be moved for a task that starts on another server."""
+"""An input that must be transferred if the task starts on another server."""
 NEW = np.dtype([("arrival_s", "f8"), ("work_gflop", "f8"), ("num_tasks", "i8"), ("depth", "i8")])
 """A workflow that has arrived since the view before: its tasks that are seen, and how many the longest path has."""
 ENDED = np.dtype([("seen", "i8"), ("descendants", "i8"), ("num_tasks", "i8"), ("depth", "i8")])
 """A task of a revealed workflow that has completed since the view before; `num_tasks` and `depth` of the workflow stand
 with its first task, and are 0 with the others."""
 MOST_SEEN = 64
-"""Workflows of which at least so many tasks are seen count as one kind."""
+"""Workflows with at least this many revealed tasks count as one kind."""
 
 
 class View(NamedTuple):

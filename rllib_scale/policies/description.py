@@ -1,4 +1,4 @@
-"""What an exported policy says of itself in policy.json, and what it can play. Imports no torch and no numba."""
+"""The description of an exported policy, policy.json, and which problems it can play. Imports no torch and no numba."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _features_of(trial: TrialConfig) -> str:
 
 
 def facts(trial: TrialConfig) -> dict[str, Any]:
-    """What a description says of a training, without what became of it."""
+    """Facts about a training in a description, without its results."""
     return {
         "format": FORMAT,
         "version": IDENTITY_FORMAT,
@@ -43,7 +43,7 @@ def facts(trial: TrialConfig) -> dict[str, Any]:
 
 
 def described(content: bytes, source: str) -> tuple[TrialConfig, dict[str, Any]]:
-    """What trained a policy, and its whole description; `source` names the policy in errors.
+    """The training of a policy, and its whole description; `source` names the policy in errors.
 
     Raises:
         UserError: the description is not readable, of another version, or contradicts itself.
@@ -63,7 +63,7 @@ def described(content: bytes, source: str) -> tuple[TrialConfig, dict[str, Any]]
 
 
 def trained_in(folder: Path) -> TrialConfig:
-    """What trained the policy in a folder.
+    """The training of the policy in a folder.
 
     Raises:
         UserError: see `described`, or it cannot be read.

@@ -33,7 +33,7 @@ def build_dispatch_network(trial: TrialConfig) -> DispatchNetwork:
 
 
 class DispatchPolicy(Exported, Dispatcher):
-    """What a training of `decima` or `deeprm` exports.
+    """The exported policy of a training of `decima` or `deeprm`.
 
     At each event it is asked for a start, is shown the state after it, and is asked again, until no task can start or
     it wants none. Nobody waits for a busy server.
@@ -62,7 +62,7 @@ class DispatchPolicy(Exported, Dispatcher):
 
     @torch.no_grad()
     def decide(self, snapshots: Sequence[Snapshot], kept: dict[int, list[Step]] | None = None) -> list[Starting]:
-        """What starts in each of several states; each choice is added to `kept`, by the number of its environment."""
+        """Starts in each of several states; each choice is added to `kept` under its environment's number."""
         network: Any = self.network
         states = [Starting(snapshot) for snapshot in snapshots]
         last: dict[int, Step | None] = dict.fromkeys(range(len(states)))

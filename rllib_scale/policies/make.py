@@ -1,4 +1,4 @@
-"""Whatever decides, from its spec. The only code that makes a policy from a name, wherever it plays."""
+"""Builds a policy from its spec. The only code that makes a policy from a name, wherever it plays."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ class _Decider(torch.nn.Module):
 
 
 def _point_one_by_one(w: Tensor, hidden: Tensor, bias: Tensor) -> Tensor:
-    """As `CrossAttentionPointer.point`."""
+    """`CrossAttentionPointer.point`, one server at a time."""
     return (w[:, None] * hidden).sum(-1) + bias
 
 
@@ -101,7 +101,7 @@ def _traced(network: Network) -> Any:
         torch.ones(states, servers, spec.server_dim),
         torch.ones(states, servers, dtype=torch.bool),
     )
-    log = logging.getLogger("torch.onnx")  # what it says of torchvision, which nobody asked for
+    log = logging.getLogger("torch.onnx")  # hides its warning about torchvision, which is not used
     level = log.level
     log.setLevel(logging.ERROR)
     try:

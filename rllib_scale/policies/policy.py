@@ -88,7 +88,7 @@ ExportedPolicy = TrainedPolicy | PricePolicy | AdaptivePolicy | GatePolicy | Dis
 
 
 def new_network(trial: TrialConfig) -> Any:
-    """The untrained network of a trial, whatever it decides by; see `build_network` and `build_dispatch_network`."""
+    """The untrained network of a trial of any kind; see `build_network` and `build_dispatch_network`."""
     decides_by_states = isinstance(trial.network, DecimaConfig | DeepRMConfig)
     return build_dispatch_network(trial) if decides_by_states else build_network(trial)
 
@@ -117,7 +117,7 @@ def save_policy(folder: Path, network: torch.nn.Module, trial: TrialConfig, epoc
 
 
 def save_weights(folder: Path, named: Mapping[str, np.ndarray], trial: TrialConfig, epochs: int) -> None:
-    """As `save_policy`, of `context-price` or `adaptive-price`; the arrays by name, as the classes take them."""
+    """`save_policy` for `context-price` or `adaptive-price`; arrays by name, as the classes take them."""
     _write(folder, {name: torch.from_numpy(array) for name, array in named.items()}, trial, epochs)
 
 
@@ -209,7 +209,7 @@ def initial_network(trial: TrialConfig) -> Network | None:
 
 
 def _shape(trial: TrialConfig) -> dict[str, Any]:
-    """What two trainings must share for one to go on with the other's network, by its name in a config."""
+    """Settings, by name in a config, that two trainings must share for one to continue with the other's network."""
     sizes = {} if trial.network is None else trial.network.model_dump(mode="json", exclude={"name", "skip_sharpness"})
     facts: dict[str, Any] = {"network": None if trial.network is None else trial.network.name}
     facts |= {f"network.{name}": value for name, value in sizes.items()}

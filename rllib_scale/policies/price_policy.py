@@ -10,11 +10,11 @@ from rllib_scale.schedulers.context_price import ContextPrice
 from rllib_scale.schedulers.replicas import AdaptiveGate
 
 EXTRAPOLATION = 1 / 3
-"""By how much of the range of sizes that was searched, in doublings, `size` follows its line beyond either end."""
+"""Share of the searched range of sizes, in doublings, by which `size` is extrapolated beyond either end."""
 
 
 class PricePolicy(Exported, ContextPrice):
-    """What a training of the method `context-price` exports: weights and speeds as for `ContextPrice`."""
+    """The exported policy of a training of `context-price`: weights and speeds as for `ContextPrice`."""
 
     def __init__(self, weights: Floats, speeds: Floats, trial: TrialConfig, epochs: int) -> None:
         searched = (trial.algorithm.problems or ProblemsConfig()).all(trial.env)
@@ -25,7 +25,7 @@ class PricePolicy(Exported, ContextPrice):
 
 
 class AdaptivePolicy(Exported, AdaptivePrice):
-    """What a training of the method `adaptive-price` exports; it plays any problem, as the rule does."""
+    """The exported policy of a training of `adaptive-price`; it plays any problem, as the rule does."""
 
     def __init__(self, weights: Floats, trial: TrialConfig, epochs: int) -> None:
         super().__init__(weights=weights)

@@ -1,4 +1,4 @@
-"""What exported policies of every kind share."""
+"""Code shared by exported policies."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from rllib_scale.schedulers.reserving import VisitingDispatcher
 
 
 class VisitingPolicy(Exported, VisitingDispatcher):
-    """What a training of the method `scale-any` exports; it plays any problem, as `adaptive-price` does.
+    """The exported policy of a training of `scale-any`; it plays any problem, as `adaptive-price` does.
 
     Args:
         network: as `build_network` makes it; a copy is kept.

@@ -12,7 +12,7 @@ UNIT_COLUMNS: dict[str, tuple[str, str]] = {
     "decision": ("string", "argmax or sample"),
     "eval_seed": ("Int64", "seed of the evaluation workloads"),
 }
-"""What rows of an evaluation share: ids. The dimension tables hold the settings behind each."""
+"""Ids shared by the rows of an evaluation. The dimension tables hold the settings behind each."""
 OBSERVABILITY_COLUMN: dict[str, tuple[str, str]] = {
     OBSERVABILITY: (
         "string",
@@ -61,11 +61,11 @@ WORKFLOW_COLUMNS: dict[str, tuple[str, str]] = {
     "slo_share": (
         "float64",
         "workflows done within their deadline_s, of those that have one and are done or late; where none has one, "
-        "within twice their critical path, of those with so much time to the end",
+        "within twice their critical path, of those with that much time to the end",
     ),
     "moved_share": ("float64", "attempts on another server than that of their first predecessor, of those with one"),
 }
-"""Of whole workflows, `rllib_scale.evaluation.workflows`; missing in the reproduction's rows."""
+"""Metrics of whole workflows, `rllib_scale.evaluation.workflows`; missing in the reproduction's rows."""
 REPLICA_COLUMNS: dict[str, tuple[str, str]] = {
     "response_p99_s": ("float64", "99th percentile of the response of completed calls [s]"),
     "response_censored_p99_s": ("float64", "99th percentile of the time of calls, open ones by their age [s]"),
@@ -106,11 +106,11 @@ BOUND_COLUMNS: dict[str, tuple[str, str]] = {
     "bound_critical_path_s": ("float64", "lower bound on response_censored_s of any scheduler: no queues [s]"),
     "bound_capacity_s": ("float64", "the best lower bound on it, with the servers' capacity [s]; NaN if none is known"),
 }
-"""What no scheduler can beat, `rllib_scale.bounds.lower_bounds`."""
+"""Lower bounds that no scheduler can beat, `rllib_scale.bounds.lower_bounds`."""
 HASH_COLUMN: dict[str, tuple[str, str]] = {
     "unit": ("string", "hash of everything that decides the rows of its evaluation"),
 }
-"""An evaluation is finished if its hash stands in a row of `episodes`."""
+"""An evaluation is finished if its hash is in a row of `episodes`."""
 EPISODE_COLUMNS: dict[str, tuple[str, str]] = {
     **UNIT_COLUMNS,
     "episode": ("Int64", "(eval_seed, episode) fixes the workload, the same for every scheduler"),
@@ -119,7 +119,7 @@ EPISODE_COLUMNS: dict[str, tuple[str, str]] = {
 EPISODE_KEY = (*UNIT_COLUMNS, "episode")
 """It identifies a row."""
 PAIR_KEY = ("problem", "eval_seed", "episode")
-"""What the rows of two schedulers share that played the same."""
+"""Columns that are equal in rows of two schedulers that played the same episode."""
 
 FEATURE_COLUMNS: dict[str, tuple[str, str]] = {
     **UNIT_COLUMNS,
@@ -198,7 +198,7 @@ HISTORY_COLUMNS: dict[str, tuple[str, str]] = {
     "value": ("string", "as JSON"),
     "member": ("string", "the training that had the value: another one before this was continued as its copy"),
 }
-"""What Optuna suggested, and what PBT changed during trainings."""
+"""Settings that Optuna suggested, and those that PBT changed during trainings."""
 
 VERSION_COLUMN = {"version": ("string", "of the program that wrote the row; another may have other settings")}
 SCHEDULER_COLUMNS: dict[str, tuple[str, str]] = {

@@ -1,8 +1,8 @@
-"""The tables of results: rows are appended in parts, and read from where they stand. Free of ray and torch.
+"""The tables of results: rows are appended in parts, and read in place. Free of ray and torch.
 
-A table is a folder of parts, TABLE/part-NUMBER-RANDOM.parquet. A part appears whole and never changes, so whoever has
+A table is a folder of parts, TABLE/part-NUMBER-RANDOM.parquet. A part appears whole and never changes: who has
 read it need not read it again. Rows wait in memory for a part, so that a sweep of days makes hundreds of parts. There
-is no second note of what is finished: an evaluation is, if its `unit` stands in a row of `episodes`, and a training, if
+is no second record of what is finished: an evaluation is, if its `unit` is in a row of `episodes`, and a training, if
 it has a row in `trainings`. A crash loses what waits, which is then done again. Of a key that was written twice, the
 row of the newest part counts.
 """
@@ -115,7 +115,7 @@ def newest(frame: pd.DataFrame, table: str) -> pd.DataFrame:
 
 
 def keys(home: Location, table: str) -> set[tuple[Any, ...]]:
-    """The keys of the rows of a table; None stands for a missing value."""
+    """The keys of the rows of a table; None is a missing value."""
     frame = read(home, table, TABLES[table].key).astype(object)
     return {*frame.where(frame.notna(), None).itertuples(index=False, name=None)}
 
@@ -226,7 +226,7 @@ class Rows:
 
     Args:
         home: the results folder.
-        check: refuses to write where the folder is lost, which a write would make anew.
+        check: refuses to write where the folder is lost, which a write would recreate.
         clock: returns a time that grows [s].
     """
 

@@ -1,11 +1,11 @@
-"""The lock of a results folder: one sweep at a time writes there, from whatever machine.
+"""The lock of a results folder: one sweep at a time writes there, from any machine.
 
 The lock is a file of the results, on a disk, on NFS or in a bucket. Its owner renews it every BEAT_S. Another sweep
 that finds one waits for a heartbeat: it is refused when the lock is renewed, and takes the lock over after STALE_S
 without. No clocks are compared. A lock of this machine whose process is gone is taken over at once.
 
 pyarrow offers no exclusive write to a store, so in a bucket the owner writes, waits SETTLE_S and reads. An owner that
-finds a lock of somebody else, or none, when it renews its own interrupts its process: even after a race, two sweeps go
+finds another process's lock, or none, when it renews its own interrupts its process: even after a race, two sweeps go
 on together for BEAT_S only. It finds none where another took the lock over while this machine slept, and has ended.
 """
 
@@ -77,7 +77,7 @@ class _Lock:
         self.home = home
         self.beat_s, self.stale_s = beat_s, stale_s
         self.lost = ""
-        """Who took it over, and what to do now; empty: nobody."""
+        """Who took it over, and what to do now; empty if it was not taken over."""
         self._own: dict[str, Any] = {
             "owner": secrets.token_hex(8),
             "host": socket.gethostname(),
@@ -98,7 +98,7 @@ class _Lock:
             self._remove(found)
 
     def keep(self, ended: threading.Event) -> None:
-        """Renew the lock until `ended`; interrupt this process if somebody else has it."""
+        """Renew the lock until `ended`; interrupt this process if another one has it."""
         main = threading.main_thread().ident
         assert main is not None
         while not ended.wait(self.beat_s):
@@ -173,7 +173,7 @@ class _Lock:
         return found is not None and found["owner"] == self._own["owner"]
 
     def _write(self) -> None:
-        """Replace the lock. A folder that is gone is not made anew."""
+        """Replace the lock. A folder that is gone is not recreated."""
         if self.home.local is not None:
             self._temporary().replace(self.home.local / LOCK)
             return
@@ -193,7 +193,7 @@ class _Lock:
             return None
 
     def _remove(self, found: dict[str, Any] | None) -> None:
-        """Remove a lock, unless somebody else has replaced it meanwhile."""
+        """Remove a lock, unless another process has replaced it meanwhile."""
         if self._read() == found:
             with suppress(OSError):
                 self.home.remove(LOCK)
@@ -209,7 +209,7 @@ def _check_writable(folder: Path) -> None:
 
 
 def _machine() -> str:
-    """What identifies the processes that this one sees: their machine since its start, and their container."""
+    """Identity of the machine since its start and of the container, in which process numbers are unique."""
     with suppress(OSError):
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8").strip()
         return f"{boot} {os.readlink('/proc/self/ns/pid')}"

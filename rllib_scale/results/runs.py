@@ -1,4 +1,4 @@
-"""Runs on a live cluster, each beside its simulation: what ran where and when, in runs/NAME.json of a results folder.
+"""Runs on a live cluster, each with its simulation: what ran where and when, in runs/NAME.json of a results folder.
 
 Metrics of both stand in `episodes`, in the rows that `Side.key` names. Free of ray.
 """

@@ -28,7 +28,7 @@ from rllib_scale.zoo import POLICY_FILES
 
 QUIET_S = 900.0
 MAX_RESTARTS = 3
-"""Of a training after a failure; one failure more ends it."""
+"""Restarts of a training after failures; one failure more ends it."""
 TAIL_BYTES = 1 << 16
 """The last row of a log is shorter."""
 
@@ -223,7 +223,7 @@ def published_policy(home: Location, name: str) -> dict[str, bytes]:
 
 
 def _by_trial(entries: Mapping[str, fs.FileInfo]) -> dict[str, dict[str, fs.FileInfo]]:
-    """What lies in trials/, by training; under "" what belongs to a run."""
+    """Entries of trials/ by training; under "" those of a run."""
     found: dict[str, dict[str, fs.FileInfo]] = defaultdict(dict)
     for path, info in entries.items():
         match = _OF_TRIAL.fullmatch(path)

@@ -34,7 +34,7 @@ AT_ONCE = 16
 PAUSES_S = (0.2, 1.0, 5.0)
 """Before a read that was refused is repeated."""
 OF_UNFINISHED = re.compile(r"trials/run-\d+/(?P<training>[^/]+)/(result\.json|error\.txt)")
-"""What `status` reads of a training whose policy is not published yet."""
+"""Files that `status` reads of a training whose policy is not published yet."""
 T = TypeVar("T")
 
 
@@ -129,7 +129,7 @@ class Location:
         return {info.path[len(self.path) + 1 :]: info for info in self._list(recursive=True)}
 
     def names(self) -> list[str]:
-        """What stands in this folder; nothing if it does not exist."""
+        """Names of the entries of this folder; none if it does not exist."""
         return [info.base_name for info in self._list(recursive=False)]
 
     def read(self, last: int | None = None) -> bytes:
@@ -260,7 +260,7 @@ def _side_by_side(copy: Callable[[str], None], names: Iterable[str]) -> None:
 
 
 def _persistently(read: Callable[[], T]) -> T:
-    """What `read` gives. Arrow does not repeat a read of few bytes that a busy store refuses in more bytes."""
+    """Repeat `read` until it succeeds. Arrow does not repeat a short read that a busy store refuses."""
     for pause_s in PAUSES_S:
         try:
             return read()
@@ -277,6 +277,6 @@ def _temporary(name: str) -> bool:
 
 
 def first_line(error: Exception) -> str:
-    """What a store says, without the request and its number."""
+    """A store's error message, without the request and its number."""
     said = str(error).splitlines()[0] if str(error) else type(error).__name__
     return re.sub(r" \(Request ID: .*", "", said.partition(" operation: ")[2] or said)

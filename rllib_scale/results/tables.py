@@ -53,7 +53,7 @@ def typed(frame: pd.DataFrame, columns: Columns) -> pd.DataFrame:
 
 
 def is_there(home: Location) -> bool:
-    """Whether results are still there: their disk may be lost, and a later write would make the folder anew."""
+    """Whether results are still there: their disk may be lost, and a later write would recreate the folder."""
     try:
         return home.local is None or (home.local / "manifest.json").is_file()
     except OSError:
@@ -189,7 +189,7 @@ def remember(location: str, created: str) -> None:
 
 
 def is_own(location: str, created: str) -> bool:
-    """Whether this account made the folder at `location` and nobody has replaced it.
+    """Whether this account made the folder at `location` and it has not been replaced.
 
     Checkpoints are pickles: loading one runs the code in it. A sweep loads those of a folder that this account made;
     for any other folder it asks for `--trust`. Policies and tables hold no pickle and need no trust.

@@ -22,7 +22,7 @@ from rllib_scale.schedulers.adaptive_terms import INPUTS, THETA, AdaptiveTerms
 from rllib_scale.schedulers.reserving import PricingDispatcher
 
 SHAPE = len(THETA), len(INPUTS)
-"""Of the map U."""
+"""Shape of the map U."""
 AGE = 0.1
 """Weight of a workflow's age, in 2 tau, in the order of tasks, at tail 1."""
 

@@ -23,7 +23,7 @@ CONTEXT = (
     *("size", "load_6", "load_30", "queue", "ready_work", "work"),
     *("idle_slow", "idle_fast", "queue_4", "work_4", "tasks", "revealed"),
 )
-"""What changes from event to event; numbers are times, in tau, with which averages decay."""
+"""State that changes from event to event; numbers are times, in tau, with which averages decay."""
 INPUTS = ("1", *CONTEXT)
 """Columns of the map."""
 FAST, SLOW, AVERAGE, PRIOR = 6.0, 30.0, 4.0, 3.0
@@ -31,11 +31,11 @@ FAST, SLOW, AVERAGE, PRIOR = 6.0, 30.0, 4.0, 3.0
 FEWEST, MOST = 6.0, 128.0
 """Places that the entry `size` tells apart."""
 SHARPNESS = 8.0
-"""Of the softplus by which what cannot be negative stays above 0."""
+"""Sharpness of the softplus that keeps nonnegative numbers above 0."""
 SCARCE = 0.7
 """Share of its places in use, lately, from which on a class has its full price: what is not scarce has no price."""
 KAPPA, PENALTY = 2.0, 0.2
-"""Of the rule without the map; the penalty in tau."""
+"""Parameters of the rule without the map; the penalty in tau."""
 SEARCHED, BEYOND = 48, 0.1
 """Servers of the largest cluster in the search, and what the penalty grows by with each doubling beyond: one of many
 busy servers is always about to be free, and every waiting task counts on it."""
@@ -245,7 +245,7 @@ def _write_numbers(b, x, theta, prices, numbers, server_prices):  # type: ignore
 
 @internal
 def _price(server, curve, means, load, theta):  # type: ignore[no-untyped-def]
-    """What a second on a server of a class costs, of a task with the mean number of descendants."""
+    """Cost of a second on a server of a class for a task with the mean number of descendants."""
     price, doublings = price_at(load, curve), math.log2(server.capacity / means.slowest)
     if doublings == 0.0:
         return max(0.0, price)

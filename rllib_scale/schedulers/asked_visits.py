@@ -1,4 +1,4 @@
-"""Rounds in the order of `adaptive-price` in which somebody else, as a network, chooses the server of each task.
+"""Rounds in the order of `adaptive-price` in which a network chooses the server of each task.
 
 At each event the waiting tasks of every environment are visited in the order of the rule's keys. For a task that could
 start now, a row of the feature set `relative` is written; the server that is chosen takes the task or is waited for, as
@@ -45,7 +45,7 @@ MOST_ASKED = 8
 WAITING = 2.0
 """kappa of the rule without prices: the earliest finish, time that is waited counts twice."""
 LEAST = 1e-6
-"""Of what a logarithm is taken of."""
+"""Lower limit of arguments of a logarithm."""
 ALPHA, KAPPA, PENALTY = NUMBERS.index("alpha"), NUMBERS.index("kappa"), NUMBERS.index("penalty")
 ADAPTIVE = CrossAttentionConfig(name="cross-attention", skip="adaptive")
 CONTEXT, HEAD, WIDTH = RELATIVE.context_dim, RELATIVE.head(), RELATIVE.server_dim

@@ -1,4 +1,4 @@
-"""What all policies share; and the interface of those that decide task by task."""
+"""Base of all policies, and the interface of those that decide task by task."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class BasePolicy(ABC):
         self.generators = [np.random.default_rng(np.random.SeedSequence(seed)) for seed in seeds]
 
     def change_servers(self, seeds: list[tuple[int, int]]) -> None:
-        """Go on with other servers, of any number. One that learns keeps what it knows of the work; others begin anew.
+        """Go on with other servers, of any number. One that learns keeps what it knows of the work; others start again.
 
         Args:
             seeds: as for `reset`.
@@ -72,7 +72,7 @@ class BasePolicy(ABC):
 
 
 def as_array(value: Any) -> np.ndarray:
-    """What a user-defined method returned, as an array; of no dimension for rows of different lengths."""
+    """The result of a user-defined method as an array; without dimensions for rows of different lengths."""
     try:
         return np.asarray(value)
     except ValueError:
@@ -95,7 +95,7 @@ class Scheduler(BasePolicy):
     sees: Literal["tasks", "workflows"] = "tasks"
     per_task, can_be_asked = True, True
     feature_set: str | None = None
-    """What it reads; None: the problem's own."""
+    """Feature set that it reads; None: the problem's own."""
 
     def __init__(
         self,

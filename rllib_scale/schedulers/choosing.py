@@ -50,7 +50,7 @@ WAY = np.dtype(
         ("imbalance", "f4"),  # of AffinityParameters
     ]
 )
-"""How a rule chooses, and where it finds what it reads."""
+"""A rule's kind of choice, and the columns that it reads."""
 DRAWN_AHEAD = 64
 """Tasks of a round for which random numbers are drawn at once."""
 
@@ -121,7 +121,7 @@ class ChoosingRule(Scheduler):
         Each random number is the one that the task would get if the rule were asked for it alone.
 
         Args:
-            asks: at most so many tasks are asked about.
+            asks: maximum number of tasks to ask about.
             shape: K candidates and N servers.
             outcomes: (6,) how often each of `answers.OUTCOMES` came of an answer; added to.
             table: of state and problem, see simulator.handles.
@@ -164,7 +164,7 @@ def _precedes(a, b):  # type: ignore[no-untyped-def]
 
 @internal
 def _drawn(j, fit, only_open, draw):  # type: ignore[no-untyped-def]
-    """By what servers are sorted to draw two of them: those that cannot be named come last, in their order."""
+    """Sort key to draw two servers: those that cannot be chosen come last, in their order."""
     there = fit[j] == OPEN if only_open else fit[j] >= TAKEN
     return -draw[j] if there else 1.0
 
@@ -278,7 +278,7 @@ def choose_all(way, observation, fit, draws, last, chosen):  # type: ignore[no-u
 
 @compiled
 def choose_on(way, most, draws, last, outcomes, table):  # type: ignore[no-untyped-def]
-    """Answer for at most so many tasks of a round; returns how many were, and whether another answer is wanted.
+    """Answer for at most `asks` tasks of a round; returns how many were, and whether another answer is wanted.
 
     `draws` has a row for each of them, or one for all. `outcomes` is added to.
     """

@@ -1,4 +1,4 @@
-"""What `context-price` looks at, and the weights that play `price`.
+"""Context features of `context-price`, and the weights that play `price`.
 
 analysis/studies/beyond/README.md has every formula.
 """
@@ -18,13 +18,13 @@ PLAIN = ("a", "b", "age", "alpha")
 LOAD_S = (30.0, 150.0)
 """Times with which the two averages of the offered load decay."""
 LOAD_UNIT = 0.3
-"""Of the entries of the load, about PRIOR_LOAD."""
+"""Unit of the entries of the load, about PRIOR_LOAD."""
 PRIOR_LOAD, PRIOR_S = 0.7, 15.0
-"""What the averages of the load begin with, and for how long it counts."""
+"""Initial value of the averages of the load, and the time for which it counts [s]."""
 AVERAGE_S = 20.0
 """Time with which the averages of queue and work decay."""
 LIMIT = 3.0
-"""Of every context entry, either side of 0."""
+"""Limit of the absolute value of a context entry."""
 ANY_SIZE = (1.0, math.inf)
 """Places between which `size` tells all numbers apart."""
 
@@ -45,7 +45,7 @@ def context_names(classes: int) -> tuple[str, ...]:
 
 
 def initial_weights(parameters: PriceParameters, classes: int) -> Floats:
-    """W (5 + K, 10 + K) that plays `price` with these numbers, whatever the context is."""
+    """W (5 + K, 10 + K) that plays `price` with these numbers in every context."""
     p = parameters
     prices = [p.prices[min(k, len(p.prices) - 1)] for k in range(classes - 1)]
     theta = np.array([p.a, p.b, p.age, p.alpha, p.kappa, *prices, p.penalty])

@@ -1,6 +1,6 @@
 """Context and theta of `context-price` for all environments of a batch in one compiled call, from their `View`.
 
-On a cluster of other classes of speed than the weights are for, a price stands where the speed, relative to the slowest
+On a cluster of other classes of speed than the weights are for, a price is placed where the speed, over the slowest
 server, puts it: linear in the logarithm between two classes, the last price beyond the fastest.
 """
 

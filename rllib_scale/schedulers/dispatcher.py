@@ -20,7 +20,7 @@ MAX_IDLE_ROUNDS = 1000
 
 
 class Dispatcher(BasePolicy):
-    """Decides which ready tasks start now, and where; the others wait for a later event and block nobody.
+    """Decides which ready tasks start now, and where; the others wait for a later event and block no other task.
 
     A `Scheduler` is asked for a server for one task, which the paper's level-1 rule has chosen. A dispatcher visits the
     ready tasks in an order of its own, and may hold a server back for a task that it wants there. It is asked whenever
@@ -28,7 +28,7 @@ class Dispatcher(BasePolicy):
     action mask is nothing to it. One that reads no `Snapshot.workflows` may set `sees = "tasks"`.
 
     Subclasses implement `dispatch`, or `__call__` where all environments are to be decided on in one go (one forward
-    pass of a network, say). State and generators are kept per environment, by `Snapshot.index`; `reset` begins anew.
+    pass of a network, say). State and generators are kept per environment, by `Snapshot.index`; `reset` starts again.
     """
 
     def advance(self, batch: Batch) -> None:

@@ -28,7 +28,7 @@ from rllib_scale.workloads.sample import sample_workflows
 WORKFLOWS = 1000
 """In the sample that is priced."""
 MEMORY_LEVELS = 8
-"""Of tasks, where they share a server's memory."""
+"""Levels of the tasks' memory where they share a server's."""
 LOADS = np.linspace(0.8, 1.2, 9)
 """Times the load: what comes within a minute is more or less than the mean, and prices rise in steps. See `prices`."""
 SMITH: dict[str, Any] = {"a": 1.0, "b": -1.0, "age": 0.0, "alpha": 1.0}
@@ -36,7 +36,7 @@ SMITH: dict[str, Any] = {"a": 1.0, "b": -1.0, "age": 0.0, "alpha": 1.0}
 LINE_LOADS = np.linspace(0.4, 1.0, 7)
 """At which prices are known to a line in the load."""
 MOST_LOAD = 0.98
-"""Of the load at which no assignment is possible any more: prices there are as high as they get."""
+"""Highest load for prices, as a share of the one at which no assignment is possible any more."""
 
 
 class Classes(NamedTuple):
@@ -52,7 +52,7 @@ class Classes(NamedTuple):
 
     @classmethod
     def in_cluster(cls, cluster: ClusterConfig) -> Classes:
-        """By speed, then memory, places, slowdown and labels."""
+        """Classes of a cluster, ordered by speed, memory, places, slowdown and labels."""
         sets, of_set = np.unique(cluster.labels_of_tiers, return_inverse=True)
         kinds = [
             (t.compute_gflops, t.memory_gb, t.max_concurrent, 1.0 + t.slowdown * (t.max_concurrent - 1), labels)
@@ -68,7 +68,7 @@ class Classes(NamedTuple):
 def duals(
     weight: np.ndarray, seconds: np.ndarray, taken: np.ndarray, available: np.ndarray, loads: np.ndarray
 ) -> np.ndarray:
-    """What a second of each class is worth at several loads.
+    """Price of a second of each class at several loads.
 
     Minimise the sum of weight x seconds over kinds of tasks and classes, each kind shared out among classes, of no
     class more taken than is available.
@@ -104,7 +104,7 @@ def duals(
 
 
 def prices(classes: Classes, workload: Workload, labels: np.ndarray, rate: float, revealed: bool = False) -> np.ndarray:
-    """What a second on a place of each class costs, in seconds of one task that nothing follows.
+    """Price of a second on a place of each class, in seconds of a task without successors.
 
     A task weighs as many as it and its descendants are, for all of them wait for it. Where a server has several places,
     a task takes as much of it as the larger of its places and its share of the memory; the price is then of a task of
@@ -178,7 +178,7 @@ def initial_weights_by_duals(env: EnvConfig, speeds: np.ndarray) -> np.ndarray:
     Prices are those above the slowest class's, least squares of a line in the load between `LINE_LOADS`.
 
     Args:
-        env: its workload and cluster; its load is of no account.
+        env: its workload and cluster; its load is ignored.
         speeds: (K,) of the classes, slowest first.
 
     Raises:

@@ -7,7 +7,7 @@ Minimise the weighted execution times of all tasks, with no class asked for more
 The dual of a class is what another unit of its capacity is worth (L. V. Kantorovich, Management Science 6, 1960). Which
 kinds of tasks are at the margin changes in steps as the load rises. A term of entropy smooths the steps (M. Cuturi,
 NIPS 2013, for transport problems), and the dual is then a smooth concave function of K prices, which Newton's method
-maximises in a few iterations whatever the number of tasks.
+maximises in a few iterations for any number of tasks.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ SMOOTHING = 0.15
 ITERATIONS, HALVINGS = 30, 20
 """At most, of Newton's method, and of one of its steps."""
 LONGEST_STEP = 1.0
-"""Of a price in one iteration, in executions of a mean task on a mean place."""
+"""Largest change of a price in one iteration, in executions of a mean task on a mean place."""
 ACCURACY = 1e-6
-"""Of each class's share of the work, at which the iterations end."""
+"""Accuracy of each class's share of the work at which the iterations end."""
 CLOSE_TO_FULL = 0.98
 """No load above this share of what is possible is solved."""
 
@@ -48,7 +48,7 @@ class Program(NamedTuple):
 
 
 def room_for(kinds: int, classes: int) -> Program:
-    """Arrays for so many kinds and classes."""
+    """Arrays for given numbers of kinds and classes."""
     work, weight = np.zeros((2, kinds))
     speed, capacity = np.zeros((2, classes))
     price, used, share, step, trial = np.zeros((5, classes))

@@ -1,4 +1,4 @@
-"""What `adaptive-price` has learned of the workload from what has arrived, as any live cluster could.
+"""Estimates of the workload that `adaptive-price` learns from arrivals, as any live cluster could.
 
 A ring keeps the last tasks that became ready. Where workflows are revealed as they run, those that have completed say
 how many tasks follow one that is the k-th of its workflow to be seen, and how many tasks a workflow with k seen ones
@@ -17,9 +17,9 @@ from rllib_scale.observation.view import MOST_SEEN
 RING = 256
 """Tasks that are remembered."""
 KEEPS = 1.0 - 1.0 / 100.0
-"""What the weight of a workflow is multiplied by when another is counted."""
+"""Factor of a workflow's weight each time another is counted."""
 PSEUDO_TASKS = 3.0
-"""How much the prior of followers counts: FOLLOWER_DECAY^k tasks follow the k-th one."""
+"""Weight of the prior of followers: FOLLOWER_DECAY^k tasks follow the k-th one."""
 FOLLOWER_DECAY = 0.7
 PRIOR_HIDDEN = 1.0
 """Unseen tasks of a workflow before any has completed."""
@@ -46,7 +46,7 @@ COUNTS = np.dtype(
 
 
 class Estimates(NamedTuple):
-    """Of each environment of a batch."""
+    """Estimates of each environment of a batch."""
 
     counts: np.ndarray  # (B,) COUNTS
     ring: np.ndarray  # (B, RING) SAMPLE
@@ -65,7 +65,7 @@ def no_estimates(num_envs: int) -> Estimates:
 
 @internal
 def followers_of(seen, followers):  # type: ignore[no-untyped-def]
-    """How many tasks follow one that was the `seen`-th of its workflow to be seen, itself included."""
+    """Number of tasks that follow the `seen`-th revealed task of a workflow, itself included."""
     k = min(MOST_SEEN, seen)
     prior = 1.0 + FOLLOWER_DECAY**k
     return (followers[k, 0] + PSEUDO_TASKS * prior) / (followers[k, 1] + PSEUDO_TASKS)
@@ -73,8 +73,8 @@ def followers_of(seen, followers):  # type: ignore[no-untyped-def]
 
 @internal
 def hidden_of(seen, sizes):  # type: ignore[no-untyped-def]
-    """How many unseen tasks a workflow has of which `seen` have been seen."""
-    # Mean over completed workflows of at least so many tasks of what was still to be seen, with one prior workflow.
+    """Number of unseen tasks of a workflow of which `seen` have been revealed."""
+    # Mean number of unseen tasks over completed workflows of at least this size, with one prior workflow.
     total, count = PRIOR_HIDDEN, 1.0
     for n in range(min(MOST_SEEN, seen), MOST_SEEN + 1):
         total += max(0.0, sizes[n, 0] - seen * sizes[n, 1])

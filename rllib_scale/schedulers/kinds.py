@@ -42,7 +42,7 @@ class Kinds(NamedTuple):
 
 
 def room_for(num_servers: int) -> Kinds:
-    """Arrays for the kinds of so many servers."""
+    """Arrays for the kinds of a given number of servers."""
     of, is_open, heap = np.empty((3, num_servers), dtype=np.int64)
     return Kinds(np.zeros(MOST_KINDS, dtype=KIND), of, is_open, heap, np.zeros(1, dtype=np.int64))
 
@@ -120,7 +120,7 @@ def delay(j, kinds, wait):  # type: ignore[no-untyped-def]
     """Server j, which is not open, is available later than before."""
     kind = kinds.table[kinds.of[j]]
     heap, at = kinds.heap[kind.first :], 0
-    # Where it stands in the heap is not kept.
+    # Its position in the heap is not kept.
     while heap[at] != j:
         at += 1
     while True:

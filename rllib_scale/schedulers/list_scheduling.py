@@ -23,7 +23,7 @@ FIRST_ROOM = 8
 
 
 class Timelines:
-    """What is planned on each of P servers; `lines` has room for more."""
+    """Planned intervals on each of P servers; `lines` has room for more."""
 
     def __init__(self, num_servers: int) -> None:
         table = (num_servers, FIRST_ROOM)
@@ -37,7 +37,7 @@ class Timelines:
         self.lines.used[servers] -= 1
 
     def make_room(self, tasks: int) -> None:
-        """Let every server hold so many more intervals."""
+        """Make room for more intervals on every server."""
         if self.lines.used.max(initial=0) + tasks > self.lines.start.shape[1]:
             self.lines = Lines(*self.lines[:2], *(np.pad(array, ((0, 0), (0, tasks))) for array in self.lines[2:]))
 

@@ -28,7 +28,7 @@ LOADS, LEAST_LOAD, LOAD_STEP = 9, 0.3, 0.1
 DISCOUNT = 0.8
 """A class at whose price tasks are indifferent had better be taken when it is idle: waits keep them away otherwise."""
 GROWTH, MOST_TASKS = 1.6, 160
-"""Prices are solved for again after so many times the tasks, or so many more."""
+"""Prices are solved for again after this factor in the number of tasks, or this many more."""
 
 CLASS = np.dtype(
     [
@@ -61,7 +61,7 @@ STAY_UNIT = 4.0
 
 
 class Prices(NamedTuple):
-    """Of each environment of a batch."""
+    """Prices in each environment of a batch."""
 
     means: np.ndarray  # (B,) MEANS
     classes: np.ndarray  # (B, MOST_CLASSES) CLASS

@@ -14,7 +14,7 @@ class Lines(NamedTuple):
     """The intervals in which each of P servers is planned to work, by start; they never overlap on a server."""
 
     free_at: np.ndarray  # (P,) s: nothing is planned earlier
-    used: np.ndarray  # (P,) of each server the first so many columns of the others are in use
+    used: np.ndarray  # (P,) number of columns of the other arrays in use for each server
     start: np.ndarray  # (P, K) s
     end: np.ndarray  # (P, K) s
     number: np.ndarray  # (P, K) of the planned task

@@ -12,11 +12,11 @@ from rllib_scale.schedulers.list_scheduling import Planner, Timelines, cpop, hef
 from rllib_scale.workloads.fitting import fits
 
 TASK_BITS = 24
-"""Of a task's number in the timelines: its workflow's << TASK_BITS | its own."""
+"""Bits for a task's index in its number in the timelines: workflow << TASK_BITS | task."""
 
 
 class _Plans:
-    """What is planned in one environment."""
+    """Plans in one environment."""
 
     def __init__(self, planner: Planner, moves_take_time: bool, snapshot: Snapshot) -> None:
         self.planner, self.moves_take_time = planner, moves_take_time
@@ -63,7 +63,7 @@ class _Plans:
             self._drop(gone)
 
     def due(self, snapshot: Snapshot) -> np.ndarray:
-        """What starts now: (K, 3) workflow, task, server.
+        """Tasks that start now: (K, 3) workflow, task, server.
 
         First tasks whose attempt failed or whose output was lost, each on the idle server that is done first; then the
         ready tasks that are the next of their server, which is idle.

@@ -87,7 +87,7 @@ class Reserve(VisitingDispatcher):
     """The earliest finish over all servers, where `waiting` times that is before the best idle one's; else that one."""
 
     name = "reserve"
-    description = "as non-blocking, but a task waits for a busy server that finishes it so much earlier"
+    description = "as non-blocking, but a task waits for a busy server that finishes it enough earlier"
 
     def decide(self, view: View) -> np.ndarray:
         """See `VisitingDispatcher.decide`."""
@@ -150,7 +150,7 @@ class MatchingDispatcher(VisitingDispatcher):
         return np.array(found, dtype=np.int64).reshape(-1, 4)
 
     order = "first-arrival"
-    """Of the tasks, as `match` sees them."""
+    """Arrays of the tasks that `match` reads."""
 
     @abstractmethod
     def match(self, matching: Matching) -> list[tuple[int, int, int]]:
@@ -249,7 +249,7 @@ class MinMin(MatchingDispatcher):
 
 
 class MaxMin(MinMin):
-    """As min-min, but of the earliest finishes the latest is matched first: long tasks are not left to the end."""
+    """Like min-min, but the latest of the earliest finishes is matched first: long tasks are not left to the end."""
 
     name = "max-min"
     description = "as min-min, but the task whose earliest finish is latest is matched first"

@@ -17,7 +17,7 @@ from rllib_scale.observation.view import View
 from rllib_scale.workloads.fitting import fits
 
 FASTEST_OPEN, EARLIEST_FINISH, LEAST_COST = range(3)
-"""How a server is chosen: the fastest of the open ones; the earliest finish, or the one on the best open server where
+"""Choice of a server: the fastest of the open ones; the earliest finish, or the one on the best open server where
 that is not `waiting` times as late; the least of weight (waiting w + p) + price p, and the penalty where it has to be
 waited for, of w seconds until a place is free and p of transfer and execution."""
 
@@ -37,7 +37,7 @@ OPTION = np.dtype(
 
 
 class Way(NamedTuple):
-    """How the server of one task is chosen."""
+    """Parameters of the choice of a server for one task."""
 
     rule: int
     waiting: float
@@ -57,7 +57,7 @@ compiled_servers_in = internal(servers_in)
 
 @internal
 def cost_of(way, price, ahead, lasts, capacity, can_start):  # type: ignore[no-untyped-def]
-    """By what servers are compared: see the rules above. `ahead` s until a place is free, `lasts` s on it."""
+    """Cost of a task on a server; see the rules above. `ahead` s until a place is free, `lasts` s on it."""
     if way.rule == FASTEST_OPEN:
         return -capacity if can_start else np.inf
     if way.rule == EARLIEST_FINISH:

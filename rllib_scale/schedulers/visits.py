@@ -21,7 +21,7 @@ from rllib_scale.schedulers.visiting import (
 from rllib_scale.workloads.fitting import MEMORY_TOLERANCE_GB
 
 NUMBERS = ("a", "b", "age", "alpha", "kappa", "penalty", "scarce", "compute_unit_gflop", "time_unit_s")
-"""Of the price rule, in the order of the columns of `visit_by_price`; see PriceParameters, whose units are UNITS."""
+"""Parameters, in the order of the columns of `visit_by_price`; see PriceParameters, whose units are UNITS."""
 UNITS = (10.0, 10.0)
 SHARE = np.dtype([("places", "i8"), ("labels", "i8"), ("above_gb", "f8"), ("most_gb", "f8"), ("share", "f8")])
 """Share of the capacity for tasks of these places and labels that need more than `above_gb` and at most `most_gb`."""

@@ -22,7 +22,7 @@ PROBABILITIES = (
     *(round(0.05 + 0.025 * k, 3) for k in range(37)),
     *(0.96, 0.97, 0.98, 0.985, 0.99, 0.995, 0.9975, 0.999, 0.9995),
 )
-"""Of the quantiles of a table. Rarer values are left out: they are single calls of a trace."""
+"""Levels of the quantiles of a table. Rarer values are left out: they are single calls of a trace."""
 COMPACTION = 0.8
 """A compaction leaves less than this share of the memory of the call before."""
 MIN_WORKFLOWS = 20
@@ -33,7 +33,7 @@ _SMALLEST_EIGENVALUE = 0.02
 
 
 class _Observed(NamedTuple):
-    """What is measured in a trace."""
+    """Measurements of a trace."""
 
     values: dict[str, Floats]  # of each of QUANTITIES
     workflow: Ints  # (C,) of each later call of a main chain that is no compaction

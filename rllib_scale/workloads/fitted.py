@@ -55,7 +55,7 @@ CHAIN = ("calls", "first_memory_gb", "first_compute_gflop", "compute_gflop", "gr
 CALL = ("compute_gflop", "growth_gb", "delay_s")
 """Quantities of a later call."""
 MAX_FORKS = 16
-"""Of one workflow."""
+"""Most forks of one workflow."""
 
 _Quantiles = tuple[Finite, ...]
 _Correlations = tuple[tuple[Annotated[float, Field(ge=-1, le=1)], ...], ...]

@@ -1,4 +1,4 @@
-"""What a workload amounts to on a cluster: its span, load, gaps and bytes, and what looks wrong about its times."""
+"""Summary of a workload on a cluster: its span, load, gaps and bytes, and warnings about its times."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Summary:
         yield "moved along edges", f"{self.moved_gb:,.4g} GB"
 
     def warnings(self) -> Iterator[str]:
-        """What is probably not meant, one line each."""
+        """Warnings about probable mistakes, one line each."""
         if self.load is not None and self.load > 1:
             yield f"load {self.load:.3g}: more work arrives than the servers can do; waits grow as long as it arrives"
         if self.empty_share > MOSTLY_EMPTY:
@@ -98,7 +98,7 @@ def is_dated(arrival_s: Floats) -> bool:
 
 
 def shift_text(first_s: float) -> str:
-    """What is said of arrivals that were shifted to the first one, which came at `first_s`."""
+    """Note on arrivals that were shifted to the first one, which came at `first_s`."""
     text = f"arrivals count from the first one, which came at {first_s:,.10g} s"
     if first_s >= UNIX_MS:
         return f"{text}: milliseconds? Times are read as seconds"

@@ -48,7 +48,7 @@ def folder_of(text: str | Path) -> Path:
 
 
 def card(name: str) -> dict[str, Any]:
-    """What is known of a policy, by its name with or without the prefix.
+    """The card of a policy, by its name with or without the prefix.
 
     Raises:
         UserError: there is none of that name.

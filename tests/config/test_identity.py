@@ -153,7 +153,7 @@ def test_zip_varies_together_and_seeds_may_be_a_range() -> None:
     assert plan_of(seeds="1..2", **data).trials == trials
     for wrong, said in (
         ({"zip": {"algorithm.epochs": [1, 2], "srr.lambda_kl": [0.1]}}, "algorithm.epochs has 2, srr.lambda_kl has 1"),
-        ({"zip": {"algorithm.epochs": [1]}, "grid": {"algorithm.epochs": [2]}}, "algorithm.epochs: stands twice"),
+        ({"zip": {"algorithm.epochs": [1]}, "grid": {"algorithm.epochs": [2]}}, "algorithm.epochs: is set twice"),
         ({"seeds": "1-5"}, r"seeds: 1-5: valid: a list, range\(1, 6\) or 1..5"),
     ):
         with pytest.raises(UserError, match=said):

@@ -37,8 +37,8 @@ def test_numbers_merges_and_aliases_are_read() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("seed: 1\nseed: 2", r"bad.yaml line 2: not valid YAML: key 'seed' stands twice"),
-        ("base: &b {a: 1}\nmore: {<<: *b, b: 3, b: 4}", r"line 2: not valid YAML: key 'b' stands twice"),
+        ("seed: 1\nseed: 2", r"bad.yaml line 2: not valid YAML: key 'seed' is given twice"),
+        ("base: &b {a: 1}\nmore: {<<: *b, b: 3, b: 4}", r"line 2: not valid YAML: key 'b' is given twice"),
         ("seed: [1", r"bad.yaml line 1: not valid YAML"),
         ("seed: 1\n? [a, b]\n: 1", "line 2: .*a list or a mapping cannot be a key"),
         ("seed: \x07", "bad.yaml: not valid YAML: unacceptable character #x0007"),

@@ -1,4 +1,4 @@
-"""What the compiled networks are made with: the decorator of their functions, and an exponential."""
+"""Decorator and arithmetic of the compiled networks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ inner = partial(fast, internal=True)
 
 @partial(internal, allocates=True, inline=False)
 def product(a, b, out):  # type: ignore[no-untyped-def]
-    """Write the matrix product of a and b to `out`: `np.dot`, which numba would compile anew at each of its calls."""
+    """Write the matrix product of a and b to `out`: `np.dot`, which numba would compile at each call site."""
     np.dot(a, b, out)
 
 

@@ -28,11 +28,11 @@ from rllib_scale.networks.compiled.inference import as_mask, compile_network
 from rllib_scale.networks.cross_attention import CrossAttentionPointer
 
 TILE_BYTES = 2**21
-"""Of the hidden activations (N, d) of the rows of a tile, by measurement (benchmarks/net.py)."""
+"""Bytes of hidden activations (N, d) per tile of rows; chosen by measurement (benchmarks/net.py)."""
 TILE_ROWS = 64
 """At least, in every tile but the last: shorter loops would cost more than the cache saves."""
 KEPT_SHAPES = 2
-"""Of workspaces that wait for their next pass: a training's are those of its minibatches and of its whole batch."""
+"""Shapes for which workspaces are kept: a training has those of its minibatches and of its whole batch."""
 
 
 class FusedPointer:
@@ -88,7 +88,7 @@ class FusedPointer:
     def forward(
         self, obs: Tensor, mask: Tensor | None, keep: bool = False
     ) -> tuple[Tensor, Tensor, list[tuple[slice, Workspace]]]:
-        """What `__call__` returns, and where `keep`, for the backward, rows and workspace of each tile."""
+        """The results of `__call__`, and with `keep`, for the backward, rows and workspace of each tile."""
         rows, closing = np.ascontiguousarray(obs.detach().numpy(), dtype=np.float32), as_mask(mask)
         servers, d = self.network.inputs.spec.num_servers(rows.shape[1]), self.network.feature_dim
         features, logits = torch.empty(len(rows), d), torch.empty(len(rows), servers)
@@ -119,7 +119,7 @@ class FusedPointer:
         return self._parts(total)
 
     def weights(self) -> Parameters:
-        """The parameters as arrays that share their memory, looked up anew where a tensor has moved."""
+        """The parameters as arrays that share their memory, looked up again if a tensor has moved."""
         addresses = [parameter.data_ptr() for parameter in self.parameters]
         if addresses != self._addresses:
             self._addresses = addresses

@@ -46,7 +46,7 @@ _SINGLE = 17
 
 
 class Constants(NamedTuple):
-    """What training does not change."""
+    """Values that training does not change."""
 
     task_scale: np.ndarray  # (task_dim,)
     task_shift: np.ndarray  # (task_dim,)

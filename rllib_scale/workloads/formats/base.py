@@ -1,4 +1,4 @@
-"""What a format of workloads is, and the progress of an import."""
+"""Interface of a workload format, and the progress of an import."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MAX_UNREAD = 200
 
 
 class Seen:
-    """What was read before, by the names that sources give it; repetitions are counted and left out."""
+    """Records read so far, by their id in the source; repetitions are counted and left out."""
 
     def __init__(self, counts: Counter[str]) -> None:
         self._counts = counts

@@ -1,4 +1,4 @@
-"""What the models of records are made of: numbers, times and keys with several names."""
+"""Field types of the models of records: numbers, times and keys with several names."""
 
 from __future__ import annotations
 

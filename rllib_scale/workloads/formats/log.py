@@ -132,7 +132,7 @@ class Log:
                 heapq.heappush(due, (then.call.start_s, number[then], then))
 
     def _leave_out_layers(self, entries: list[_Entry], counts: Counter[str]) -> None:
-        """Of a call that several layers recorded, each inside of the one above, keep the innermost record.
+        """Keep only the innermost record of a call that several nested layers recorded.
 
         It is one call if it ran at the same time, and the record above has its tokens, those of all calls inside, or
         none. The same tokens one after the other are two calls.

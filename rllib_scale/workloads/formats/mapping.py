@@ -15,7 +15,7 @@ MIN_FITTED_S = 1e-3
 
 
 class SessionMapping(Model):
-    """How recorded calls become tasks."""
+    """Options to turn recorded calls into tasks."""
 
     unit: Literal["turn", "session"] = Field(
         default="turn",
@@ -77,4 +77,4 @@ class SessionMapping(Model):
 
 
 class UndatedSessions(Undated, SessionMapping):
-    """How recorded calls without a common clock become tasks."""
+    """Options to turn recorded calls without a common clock into tasks."""

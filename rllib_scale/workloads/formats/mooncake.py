@@ -20,7 +20,7 @@ from rllib_scale.workloads.formats.sessions import Sessions, read_calls, session
 
 
 class MooncakeMapping(SessionMapping):
-    """How requests become tasks."""
+    """Options to turn requests into tasks."""
 
     block_size: BlockSize = Field(
         default=512, description="tokens of a block of hash_ids [Mooncake: 512; 16 in traces of Qwen-Bailian]"

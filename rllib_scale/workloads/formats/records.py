@@ -1,4 +1,4 @@
-"""What all importers know of the record of a call: whether a server worked for it, what its tokens mean, its clock."""
+"""Shared reading of a call's record in all importers: whether a server worked for it, its tokens, its clock."""
 
 from __future__ import annotations
 

@@ -34,9 +34,9 @@ MAX_RECORD_BYTES = 64 * 2**20
 MAX_ROW_BYTES = 2**20
 """Longest line of a CSV file."""
 PEEKED_BYTES = 2**16
-"""Of the beginning of a file: files that differ there are different."""
+"""Bytes read from the start of a file to tell files apart."""
 DAMAGED = (OSError, EOFError, zlib.error)
-"""What opening and reading a file raise; `gzip.BadGzipFile` is an OSError."""
+"""Errors of opening and reading a damaged file; `gzip.BadGzipFile` is an OSError."""
 _SPACE = re.compile(r"\s*")
 
 
@@ -211,7 +211,7 @@ def _values(text: bytes, where: str) -> Iterator[tuple[str, Any]]:
 
 
 def _parts(value: Any) -> str:
-    """How many entries each list of a record has."""
+    """Number of entries of each list of a record."""
     lists = {key: each for key, each in value.items() if isinstance(each, list)} if isinstance(value, dict) else {}
     return ", ".join(f"{key:.40}: {len(each)}" for key, each in lists.items())
 

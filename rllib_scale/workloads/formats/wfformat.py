@@ -40,7 +40,7 @@ OLD_VERSION = "1.4"
 
 
 class WfFormatMapping(Undated):
-    """How recorded tasks become demands."""
+    """Options to turn recorded tasks into demands."""
 
     reference_gflops: Positive = Field(
         default=1.0,

@@ -153,7 +153,7 @@ def test_tables_that_grow_change_nothing(monkeypatch: pytest.MonkeyPatch) -> Non
     ("change", "message"),
     [
         ({"service": {"sessions": 3}}, "small has a replica; valid: with service replica"),
-        ({"workload": {"offered_load": 0.5}}, "workload: acts on nothing with service replica"),
+        ({"workload": {"offered_load": 0.5}}, "workload: has no effect with service replica"),
         ({"reward": {"name": "paper"}}, "valid: tasks-in-system"),
         ({"episode": {"horizon_s": 50.0}}, "warm_up_s 100: must be below episode.horizon_s 50"),
         ({"cluster": {"tiers": [{"name": "a", "count": 1, "compute_gflops": 1, "memory_gb": 1}]}}, "missing: a"),
