@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from rllib_scale.config import EnvConfig
 from rllib_scale.config.replicas import ServiceConfig
 from rllib_scale.simulator.replicas.scripts import Scripts
-from rllib_scale.simulator.replicas.spans import active_token_s, spans
+from rllib_scale.simulator.replicas.spans import active_token_s, open_s, spans
 from rllib_scale.simulator.replicas.state import Fleet
 
 Floats = NDArray[np.float64]
@@ -39,7 +39,7 @@ def measure(
     """
     service, now, start, tiers = env.service, fleet.now[0], before.now[0], env.cluster.tiers
     of, end_s = calls[calls["end_s"] >= service.warm_up_s], float(now["time"])
-    time_s, open_s = now["time"] - start["time"], now["open_call_s"] - start["open_call_s"]
+    begin_s, time_s = float(start["time"]), now["time"] - start["time"]
     gpus = sum(tier.count * tier.replica.gpus for tier in tiers if tier.replica is not None)
     ttft, response, age = of["first_s"] - of["asked_s"], of["end_s"] - of["asked_s"], end_s - opened["asked_s"]
     later = of["output"] > 1
@@ -56,7 +56,7 @@ def measure(
     again = np.maximum(0, of["reusable"] - of["hit"]) + np.maximum(0, of["prefilled"] - (of["prompt"] - of["hit"]))
     busy_s, asked = (fleet.replicas["busy_s"] - before.replicas["busy_s"]) / time_s, np.concatenate([calls, opened])
     turns, sessions = (spans(asked, scripts, fleet.starts, of_turn) for of_turn in (True, False))
-    begin_s, whole = float(start["time"]), turns.of_whole(service.warm_up_s)
+    whole = turns.of_whole(service.warm_up_s)
     tier = np.repeat(np.arange(len(tiers)), [each.count for each in tiers])
     idle_w, full_w = (
         np.array([getattr(each, name) for each in tiers])[tier] for name in ("idle_power_w", "busy_power_w")
@@ -66,7 +66,7 @@ def measure(
         "arrived": len(of) + int(now["open_calls"]),
         "completed": len(of),
         "unfinished": int(now["open_calls"]),
-        "response_censored_s": float(open_s) / max(1, len(of)),
+        "response_censored_s": open_s(asked["asked_s"], asked["end_s"], begin_s, end_s) / max(1, len(of)),
         "response_censored_p99_s": _quantile(np.append(response, age), 0.99),
         **_quantiles("response", response),
         "response_tail_s": float(slowest[-max(1, len(slowest) // 100) :].mean()) if len(slowest) else math.nan,

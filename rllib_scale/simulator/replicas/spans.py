@@ -29,6 +29,11 @@ def open_calls(fleet: Fleet) -> NDArray[Any]:
     return table
 
 
+def open_s(asked_s: Floats, end_s: Floats, from_s: float, to_s: float) -> float:
+    """Integral between two times [s] of what is open from when it is asked to its end; inf: none yet."""
+    return float(np.maximum(0.0, np.minimum(end_s, to_s) - np.maximum(asked_s, from_s)).sum())
+
+
 class Spans(NamedTuple):
     """Turns or sessions: each from its first call asked to its last answer; inf while it is in progress."""
 
@@ -49,7 +54,7 @@ class Spans(NamedTuple):
 
     def open_s(self, from_s: float, to_s: float) -> float:
         """Integral of those in progress between two times [s]."""
-        return float(np.maximum(0.0, np.minimum(self.end_s, to_s) - np.maximum(self.asked_s, from_s)).sum())
+        return open_s(self.asked_s, self.end_s, from_s, to_s)
 
 
 def spans(calls: NDArray[Any], scripts: Scripts, starts: NDArray[Any], of_turn: bool) -> Spans:

@@ -67,11 +67,13 @@ def unique_tokens(calls: list[Asked], over: dict[int, float], tree: Any, time: f
 
 def account(calls: list[Asked], sizes: dict[tuple[int, int], int], begin_s: float, end_s: float) -> dict[str, float]:
     """What can be said of calls and turns; `sizes`: calls of each (session, turn) that are asked in the end."""
-    ages, holds, decided, met = list[float](), list[float](), 0, 0
+    ages, holds, decided, met, answered, open_s = list[float](), list[float](), 0, 0, 0, 0.0
     for call in calls:
         if call.end_s < begin_s:
             continue
         is_open = call.end_s == np.inf
+        answered += not is_open
+        open_s += max(0.0, min(call.end_s, end_s) - max(call.asked_s, begin_s))
         ages.append(min(call.end_s, end_s) - call.asked_s)
         holds.append(min(call.placed_s, end_s) - call.asked_s)
         first_late = min(call.first_s, end_s) - call.asked_s > TTFT_S
@@ -91,6 +93,7 @@ def account(calls: list[Asked], sizes: dict[tuple[int, int], int], begin_s: floa
         if last >= begin_s:
             lasted.append(min(last, end_s) - first)
     return {
+        "response_censored_s": open_s / max(1, answered),
         "response_censored_p99_s": float(np.quantile(ages, 0.99)),
         "slo_share": met / decided,
         "held_calls": sum(hold > 0 for hold in holds),
