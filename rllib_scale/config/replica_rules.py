@@ -92,6 +92,18 @@ class BoundedHashingParameters(GateParameters):
     )
 
 
+class DynamoParameters(GateParameters):
+    """Parameters of `dynamo-kv`: those of Dynamo's KV router, with its defaults."""
+
+    overlap_score_weight: NonNegative = Field(
+        default=1.0, description="weight of the prefill blocks beside the decode blocks"
+    )
+    router_temperature: NonNegative = Field(
+        default=0.0, description="of a softmax of the costs, which are divided by their range; 0: the least"
+    )
+    kv_cache_block_size: Count = Field(default=16, description="tokens of a block")
+
+
 class MarginalPriceParameters(GateParameters):
     """Parameters of `marginal-price`."""
 
@@ -103,6 +115,7 @@ class MarginalPriceParameters(GateParameters):
     )
 
 
+_FIRST_TOKENS = "which calls on a replica have their first token"
 FLEET_RULES = {
     "random-replica": HeuristicSpec(GateParameters),
     "least-outstanding": HeuristicSpec(GateParameters),
@@ -111,12 +124,11 @@ FLEET_RULES = {
     "bounded-affinity": HeuristicSpec(BoundedAffinityParameters),
     "lmetric": HeuristicSpec(GateParameters),
     "weighted-scores": HeuristicSpec(ScoresParameters),
-    "prefix-cache-affinity": HeuristicSpec(
-        PrefixCacheAffinityParameters, reads="which calls on a replica have their first token"
-    ),
+    "prefix-cache-affinity": HeuristicSpec(PrefixCacheAffinityParameters, reads=_FIRST_TOKENS),
     "round-robin-replica": HeuristicSpec(GateParameters),
     "cache-aware": HeuristicSpec(CacheAwareParameters),
     "bounded-consistent-hashing": HeuristicSpec(BoundedHashingParameters),
+    "dynamo-kv": HeuristicSpec(DynamoParameters, reads=_FIRST_TOKENS),
     "marginal-price": HeuristicSpec(
         MarginalPriceParameters, reads="how many calls decode on a replica, their contexts, and what waits for prefill"
     ),

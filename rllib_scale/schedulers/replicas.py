@@ -75,6 +75,7 @@ _DESCRIPTIONS = {
     "round-robin-replica": "one replica after the other",
     "cache-aware": "the best match in the caches while loads are balanced, else the fewest calls (SGLang, vLLM)",
     "bounded-consistent-hashing": "the session's place on a ring, or the next one below a bound of load (SGLang)",
+    "dynamo-kv": "least weighted sum of blocks to prefill and blocks of calls in flight (Dynamo)",
     "marginal-price": "least seconds that the call costs all calls: prefill, longer steps, contexts that are lost",
 }
 REPLICA_RULES: dict[str, type[BasePolicy]] = {

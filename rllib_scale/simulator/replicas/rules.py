@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from rllib_scale.compiled import compiled, internal, rare
 from rllib_scale.simulator.replicas.caches import found
+from rllib_scale.simulator.replicas.dynamo import cost, sampled
 from rllib_scale.simulator.replicas.gate import active_at, added_by, open_to
 from rllib_scale.simulator.replicas.handles import fleet_handles, fleet_of
 from rllib_scale.simulator.replicas.known import EXACT, OWN, Knowledge, count_prompts, meet, remember
@@ -22,7 +23,7 @@ from rllib_scale.simulator.replicas.service import usage
 from rllib_scale.simulator.replicas.state import NONE, Fleet, grown
 from rllib_scale.workloads.random_numbers import integer, mix
 
-RANDOM, LEAST, TWO, STICKY, AFFINITY, LMETRIC, SCORES, MARGINAL, ROBIN, CACHE_AWARE, HASHING = range(11)
+RANDOM, LEAST, TWO, STICKY, AFFINITY, LMETRIC, SCORES, MARGINAL, ROBIN, CACHE_AWARE, HASHING, DYNAMO = range(12)
 KINDS = MappingProxyType(
     {
         "random-replica": RANDOM,
@@ -37,6 +38,7 @@ KINDS = MappingProxyType(
         "round-robin-replica": ROBIN,
         "cache-aware": CACHE_AWARE,
         "bounded-consistent-hashing": HASHING,
+        "dynamo-kv": DYNAMO,
     }
 )
 """The rules of `rllib_scale.config.replica_rules.FLEET_RULES`."""
@@ -48,12 +50,15 @@ VALUES = (
     *("affinity_threshold", "max_ttft_penalty_ms", "peak_prefill_throughput"),
     *("answer", "overflow"),
     *("cache_threshold", "balance_abs_threshold", "balance_rel_threshold", "max_load_skew"),
+    *("overlap_score_weight", "router_temperature", "kv_cache_block_size"),
 )
 """Parameters as compiled code takes them, behind the kind; 0 where a rule has none."""
 _BOUND, _PREFIX, _QUEUE, _KV, _RUNNING, _TOKENS, _THRESHOLD_TOKENS, _AFFINITY, _PENALTY_MS, _PREFILL_PER_S = range(
     1 + len(LINE), 11 + len(LINE)
 )
-_ANSWER, _OVERFLOW, _CACHE, _BALANCE_ABS, _BALANCE_REL, _SKEW = range(11 + len(LINE), 1 + len(VALUES))
+_ANSWER, _OVERFLOW, _CACHE, _BALANCE_ABS, _BALANCE_REL, _SKEW, _OVERLAP, _TEMPERATURE, _BLOCK = range(
+    11 + len(LINE), 1 + len(VALUES)
+)
 _GATE = 1 + len(VALUES)
 _STICKY = 2
 """An open replica that has the prefix, while the filter looks."""
@@ -79,6 +84,9 @@ def _score(fleet, known, index, replica, rule, ranges):  # type: ignore[no-untyp
         return -_sum_of_scores(fleet, known, call, replica, rule, ranges)
     if kind == MARGINAL:
         return _marginal_s(fleet, known, call, here, replica, rule)
+    if kind == DYNAMO:
+        here.cost = cost(fleet, known, call, replica, rule[_OVERLAP], int(rule[_BLOCK]))
+        return here.cost
     if kind == ROBIN:
         return float((replica - fleet.now[0].turn) % len(fleet.replicas))
     if kind == HASHING:
@@ -257,10 +265,12 @@ def choose(fleet, known, index, rule, rng):  # type: ignore[no-untyped-def]
             score = _score(fleet, known, index, replica, rule, ranges)
             if score < best_score:
                 best, best_score, ties = replica, score, 1
-            elif kind == SCORES and score == best_score:
+            elif kind in (SCORES, DYNAMO) and score == best_score:
                 ties += 1
                 if integer(rng, 0, ties - 1) == 0:
                     best = replica
+    if kind == DYNAMO and rule[_TEMPERATURE] > 0.0:
+        best = sampled(fleet, rule[_TEMPERATURE], rng)
     if kind == ROBIN:
         fleet.now[0].turn = best + 1
     return best

@@ -54,6 +54,7 @@ REPLICA = np.dtype(
         # Of the offered call, written by rules:
         ("open", _I),  # whether it fits, and the gate lets it through
         ("place", _F),  # weighted sum of PLACE_TERMS, with `adaptive-gate`
+        ("cost", _F),  # what `dynamo-kv` minimises
     ],
     align=True,
 )
@@ -97,10 +98,10 @@ KEPT = np.dtype(
     align=True,
 )
 """A context that a replica keeps; a prefix that nobody uses, with agent NONE."""
-PREFIX = np.dtype([(name, _I) for name in ("tokens", "running", "kept", "row", "active")], align=True)
+PREFIX = np.dtype([(name, _I) for name in ("tokens", "running", "kept", "row", "active", "counted")], align=True)
 """A shared prefix at a replica: its own tokens, 0 unless they are kept; calls that run with it, those of the prefixes
 below it included; kept contexts and kept prefixes right below it; its row in the order of eviction; agents that count
-there with it, and prefixes right below it with any."""
+there with it, and prefixes right below it with any; the last decision, from 1 on, that counted its blocks."""
 TREE = np.dtype([("above", _I), ("before", _I)], align=True)
 """A shared prefix begins with the one above it, which has `before` tokens; or with none, NONE and 0."""
 SESSION = np.dtype([(name, _I) for name in ("script", "number", "left", "next")] + [("start_s", _F)], align=True)

@@ -11,6 +11,7 @@ import math
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -51,15 +52,15 @@ def choices(case: Case, rule: str, seed: int, caches: float | str = "exact") -> 
     return dict(zip(keys, [*ended["replica"].tolist(), *rows["replica"].tolist()], strict=True))
 
 
-def check(
+def decisions(
     seed: int,
     rule: str,
     costs: Costs,
     caches: float | str = "exact",
     sent: Callable[[Case, Call], None] | None = None,
     memory: int = 20,
-) -> int:
-    """Check all choices of a rule on a random fleet; returns how often replicas were of unlike cost."""
+) -> list[tuple[int, list[float]]]:
+    """The replica that a rule chose on a random fleet and the costs of all, but where rounding decides who is first."""
     case = random_case(seed)
     case.replicas = [each.model_copy(update={"kv_tokens": memory * each.kv_tokens}) for each in case.replicas]
     chosen, seen = choices(case, rule, seed, caches), list[tuple[float, int, list[float]]]()
@@ -75,12 +76,18 @@ def check(
     of = case.replicas, case.scripts, case.starts, case.live, loop, case.until_s
     simulate(*of, lambda *call: [int(chosen[call])], GateSettings(), see)
     times = np.array([-1.0, *(time for time, *_ in seen), np.inf])
-    is_alone = np.minimum(np.diff(times)[1:], np.diff(times)[:-1]) > 1e-9  # else rounding decides who is first
+    is_alone = np.minimum(np.diff(times)[1:], np.diff(times)[:-1]) > 1e-9
     if sent is not None:  # and what is remembered from then on
         is_alone = np.logical_and.accumulate(is_alone)
-    for (time, replica, each), alone in zip(seen, is_alone, strict=True):
-        assert not alone or each[replica] <= min(each) + 1e-9, (rule, seed, time, replica, each)
-    return sum(max(each) > min(each) + 1e-9 for _, _, each in seen)
+    return [(replica, each) for (_, replica, each), alone in zip(seen, is_alone, strict=True) if alone]
+
+
+def check(seed: int, rule: str, costs: Costs, *how: Any, **more: Any) -> int:
+    """Check all choices of a rule on a random fleet; returns how often replicas were of unlike cost."""
+    found = decisions(seed, rule, costs, *how, **more)
+    for replica, each in found:
+        assert each[replica] <= min(each) + 1e-9, (rule, seed, replica, each)
+    return sum(max(each) > min(each) + 1e-9 for _, each in found)
 
 
 def min_max(values: list[int]) -> list[float]:
@@ -181,6 +188,56 @@ def test_bounded_hashing_walks_the_ring_to_the_first_replica_below_the_bound(see
         return [float(at != chosen) for at in range(len(replicas))]
 
     check(seed, "bounded-consistent-hashing:max_load_skew=1.2", costs)
+
+
+def dynamo(weight: float, size: int) -> Costs:
+    """Prefill and decode blocks with the call [ai-dynamo/dynamo, docs/components/router/router-concepts.md]."""
+
+    def blocks(replica: Replica, calls: list[Call]) -> set[tuple[str, int, int]]:
+        """Whole blocks of prompts, a block by the prefix or else by the call that has its last token."""
+        unique = set()
+        for call in calls:
+            for number in range(call.prompt // size):
+                last, owner = (number + 1) * size, ("call", id(call))
+                for prefix, (begin, end) in replica.prefixes_of(call).items():
+                    owner = ("prefix", prefix) if begin < last <= end else owner
+                unique.add((*owner, number))
+        return unique
+
+    def costs(replicas: list[Replica], call: Call) -> list[float]:
+        found = []
+        for replica in replicas:
+            active = [*replica.running, *replica.waiting]
+            prefill = [(each.prompt, each.prompt - each.new) for each in active if each.first is None]
+            prefill.append((call.prompt, replica.found(call)))
+            prefill_blocks = sum(prompt - cached // size * size for prompt, cached in prefill) / size
+            found.append(weight * prefill_blocks + len(blocks(replica, [*active, call])))
+        return found
+
+    return costs
+
+
+@each_of(range(60), by_default=15)
+def test_the_cost_of_dynamo_is_of_blocks_to_prefill_and_blocks_in_flight(seed: int) -> None:
+    weight, size = [0.0, 0.5, 1.0, 4.0][seed % 4], [1, 4, 16][seed % 3]
+    check(seed, f"dynamo-kv:overlap_score_weight={weight},kv_cache_block_size={size}", dynamo(weight, size))
+
+
+@pytest.mark.parametrize("temperature", [0.1, 1.0])
+def test_dynamo_samples_by_a_softmax_of_costs_over_their_range(temperature: float) -> None:
+    """The best replica and the worst one are chosen as often as the probabilities say; the seeds are fixed."""
+    differ, rule = np.zeros((2, 2)), f"dynamo-kv:router_temperature={temperature},kv_cache_block_size=4"
+    for seed in range(25):
+        for replica, each in decisions(seed, rule, dynamo(1.0, 4)):
+            costs = np.array(each)
+            least, most = costs.min(), costs.max()
+            if least < most < np.inf:
+                weights = np.exp(-(costs - least) / (most - least) / temperature)
+                for row, at in enumerate((least, most)):
+                    share = weights[costs == at].sum() / weights.sum()
+                    differ[row] += (each[replica] == at) - share, share * (1 - share)
+    assert differ[0, 1] > 20
+    assert (abs(differ[:, 0]) < 3 * np.sqrt(differ[:, 1])).all(), differ
 
 
 @each_of(range(20), by_default=5)
