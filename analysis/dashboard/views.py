@@ -78,7 +78,7 @@ def _picture(table: pd.DataFrame, of: dict[str, Look], primary: str) -> Chart:
     """Every method against N; a row of points for each if there is one N."""
     if table["test_servers"].nunique() > 1:
         return evaluation.against_servers(table, of)
-    return evaluation.methods(table, of, by=primary)
+    return evaluation.methods(table, of, by=methods.ranking(table, primary))
 
 
 @st.cache_data(max_entries=32, show_spinner="Summing up …")

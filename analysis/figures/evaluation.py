@@ -38,7 +38,7 @@ def methods(table: pd.DataFrame, looks: Mapping[str, Look], where: str = "", by:
         table: of `analysis.tables.methods`, at one scale.
         looks: of the variants to tell apart; others are grey.
         where: a sentence before the caption.
-        by: the metric whose best row stands first; by default the rows keep their order.
+        by: the metric whose best row comes first, and which has a panel; by default the rows keep their order.
     """
     if by:
         table = table.sort_values(by, ascending=by in LOWER_IS_BETTER, kind="stable", ignore_index=True)
@@ -48,7 +48,7 @@ def methods(table: pd.DataFrame, looks: Mapping[str, Look], where: str = "", by:
         table = table[~is_other].reset_index(drop=True)
     rows_of = [str(name) for name in table["variant"]] + [f"{len(others)} others"] * (len(others) > MOST_GREY)
     panels = []
-    for metric in _telling(table, SHOWN):
+    for metric in _telling(table, SHOWN, by):
         marks = [
             Marks(
                 *(rows[metric], [position]),
@@ -122,14 +122,15 @@ def _scales_in_rows(table: pd.DataFrame, names: list[str], metrics: Sequence[str
     return Chart(panels, f"{where}{counts(table)} {INTERVAL}{papers}")
 
 
-def _telling(table: pd.DataFrame, metrics: Sequence[str]) -> list[str]:
-    """The metrics that differ among the rows of a scale; without the response of all tasks if it says no more."""
+def _telling(table: pd.DataFrame, metrics: Sequence[str], by: str = "") -> list[str]:
+    """The metrics that differ among the rows of a scale; of two responses that are equal one, if possible `by`."""
     scales = table.get("test_servers", pd.Series(0, table.index))
     at_scales = [rows for _, rows in table.groupby(scales) if len(rows) > 1] or [table]
     found = [metric for metric in metrics if metric in table and any(varies(rows, metric) for rows in at_scales)]
     both = table.reindex(columns=["response_mean_s", "response_censored_s"]).astype(float)
     is_same = np.allclose(both["response_mean_s"], both["response_censored_s"], equal_nan=True)
-    return [metric for metric in found if not (is_same and metric == "response_censored_s")]
+    twin = "response_mean_s" if by == "response_censored_s" else "response_censored_s"
+    return [metric for metric in found if not (is_same and metric == twin)]
 
 
 def lambda_map(rows: pd.DataFrame, table: pd.DataFrame, metric: str) -> Chart:

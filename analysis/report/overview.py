@@ -6,6 +6,8 @@ import shlex
 
 import pandas as pd
 
+from rllib_scale.config import SCENARIOS
+
 from ..labels import LOWER_IS_BETTER
 from ..load import Results
 from ..stats.intervals import MIN_SEEDS
@@ -53,7 +55,9 @@ def next_steps(results: Results, content: list[Section]) -> list[tuple[str, str]
     rules = rules.sort_values(first.endpoint, ascending=first.endpoint in LOWER_IS_BETTER, kind="stable")
     names = " ".join(str(name) for name in rules["variant"][:3] if " " not in str(name))
     if names:
-        steps.append(("Compare schedulers on your own workload", f"rllib-scale evaluate {names} --workload FILE.json"))
+        scenario = f"--scenario {first.setting.scenario} " if first.setting.scenario in SCENARIOS else ""
+        command = f"rllib-scale evaluate {names} {scenario}--scales {first.scales[0]} --workload FILE.json"
+        steps.append(("Compare schedulers on your own workload", command))
     own = results.manifest.get("config", {}).get("seeds")
     home, *others = results.homes
     if own and not others and home.local is not None and 0 < int(first.table4["seeds"].max()) < MIN_SEEDS:
@@ -64,6 +68,7 @@ def next_steps(results: Results, content: list[Section]) -> list[tuple[str, str]
     return steps
 
 
-def missing(results: Results) -> list[str]:
-    """One sentence for everything that failed, is unfinished or could not be read."""
-    return [*summary.training_state_lines(results), *results.notes]
+def remarks(results: Results) -> dict[str, list[str]]:
+    """Heading -> lines: trainings that failed or are unfinished, and what else a reader should know of the rows."""
+    found = {"Failed or unfinished": summary.training_state_lines(results), "Notes on the rows": [*results.notes]}
+    return {heading: lines for heading, lines in found.items() if lines}

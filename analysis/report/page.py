@@ -45,7 +45,7 @@ def page(
     title: str,
     five: Sequence[str],
     steps: Sequence[tuple[str, str]],
-    missing: Sequence[str],
+    remarks: Mapping[str, Sequence[str]],
     sections: Sequence[Section],
     made: Sequence[str],
     config: Mapping[str, Any],
@@ -57,7 +57,7 @@ def page(
         title: of the page.
         five: the verdict, and lines below these figures, see `overview.five_lines`.
         steps: what to do next, see `overview.next_steps`.
-        missing: lines below these, see `overview.missing`.
+        remarks: headings and lines below these, see `overview.remarks`.
         sections: of the report; settings after the first are folded.
         made: lines on the origin of the numbers, at the end.
         config: of the sweep, folded below.
@@ -76,7 +76,7 @@ def page(
         verdict=five[0],
         five=five[1:],
         steps=steps,
-        missing=missing,
+        remarks=remarks,
         links=links,
         sections=bodies,
         made=made,

@@ -329,7 +329,9 @@ def _add_training_scale(section: Section, rows: pd.DataFrame, servers: int, of: 
     section.best += summary.best_lines(table3, servers, section.endpoint, base)
     title = f"Table 3: methods at the training scale, N = {servers}"
     section.add_table(f"table3-{slug}", title, table3, _how(section, table3))
-    chart = evaluation.methods(table3, of, f"{section.where}N = {servers}. ", by=section.endpoint)
+    chart = evaluation.methods(
+        table3, of, f"{section.where}N = {servers}. ", by=methods.ranking(table3, section.endpoint)
+    )
     section.add(f"methods-{slug}", f"All methods on {servers} servers, the best first", chart, wide=True)
     title = f"Weights of SRR on {servers} servers"
     chart = evaluation.lambda_map(rows, table3, section.endpoint)

@@ -5,16 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+import numpy as np
 import pandas as pd
 
 from rllib_scale.errors import counted
 
-from ..figures.chart import low_to_high, varies
+from ..figures.chart import low_to_high
 from ..labels import LOWER_IS_BETTER, noun
 from ..load import Results
 from ..paper import PAPER_EPOCHS
 from ..rows import observability_note, variants
 from ..stats.intervals import MIN_SEEDS
+from ..tables.methods import ranking
 from ..tables.relative import BASE, PREFIX
 from ..tables.render import cell_lines, format_value
 
@@ -61,17 +63,19 @@ def best_lines(table: pd.DataFrame, servers: int, metric: str, base: pd.DataFram
     Args:
         table: of `tables.table3`.
         servers: its scale N.
-        metric: the primary endpoint; the mean response of all tasks stands for it where all have the same.
+        metric: the primary endpoint.
         base: of `tables.relative.against_base` at this scale.
     """
-    metric = metric if varies(table, metric) else "response_censored_s"
+    metric = ranking(table, metric)
     rows = table.dropna(subset=[metric]).sort_values(metric, ascending=metric in LOWER_IS_BETTER, kind="stable")
     if len(rows) < 2:
         return []
     unit = "" if metric == "completed" else " s"
     first, learned = rows.iloc[0], rows[rows["seeds"] > 0]
-    has = "completes the most tasks" if metric == "completed" else f"has the lowest {noun(metric)}"
-    said = f"On {servers} servers {first['variant']} {has}, {format_value(float(first[metric]))}{unit}"
+    alike = [str(name) for name in rows["variant"][np.isclose(rows[metric].astype(float), first[metric], rtol=1e-9)]]
+    who, verb = (first["variant"], ("completes", "has")) if len(alike) == 1 else (listed(alike), ("complete", "have"))
+    has = f"{verb[0]} the most tasks" if metric == "completed" else f"{verb[1]} the lowest {noun(metric)}"
+    said = f"On {servers} servers {who} {has}, {format_value(float(first[metric]))}{unit}"
     of_first = base[base["variant"] == first["variant"]]
     if f"{PREFIX}{metric}" in base and len(of_first):
         less, high, low = (-float(of_first[f"{PREFIX}{metric}{end}"].iloc[0]) for end in ("", "_low", "_high"))
@@ -79,8 +83,9 @@ def best_lines(table: pd.DataFrame, servers: int, metric: str, base: pd.DataFram
             f": {less:.1f} % less than {BASE} on the same {' '.join(cell_lines(of_first.iloc[0], 'episodes'))} episodes"
         )
         said += "" if math.isnan(low) else f" (95 % interval: {low:.1f} to {high:.1f} %)"
-    said += f"; its mean JCT is {format_value(float(first['jct_mean_s']))} s" if first["jct_mean_s"] > 0 else ""
-    if first["seeds"] == 0 and len(learned):
+    if len(alike) == 1 and first["jct_mean_s"] > 0:
+        said += f"; its mean JCT is {format_value(float(first['jct_mean_s']))} s"
+    if first["seeds"] == 0 and len(learned) and learned.iloc[0]["variant"] not in alike:
         best = learned.iloc[0]
         said += f". The best trained method is {best['variant']}, {format_value(float(best[metric]))}{unit}"
     note = observability_note(table)
@@ -93,7 +98,9 @@ def family_lines(table: pd.DataFrame, scenario: str, base: str) -> list[str]:
     if table.empty or table[column].isna().all():
         return []
     best = table.iloc[int(table[column].astype(float).argmin())]
-    said = f"Over {counted(best['problems'], 'problem')} of {scenario} the best beside {base} is {best['variant']}"
+    alike = table["variant"][np.isclose(table[column].astype(float), best[column], rtol=0, atol=1e-9)]
+    names = f"{'is' if len(alike) == 1 else 'are'} {listed([str(name) for name in alike])}"
+    said = f"Over {counted(best['problems'], 'problem')} of {scenario} the best besides {base} {names}"
     return [f"{said}, whose mean response of all tasks that arrived differs by {' '.join(cell_lines(best, column))} %."]
 
 

@@ -11,7 +11,7 @@ from ..rows import observability_note
 from ..tables import render
 from ..tables.methods import BOUND, HEADLINE
 from .live import sections
-from .overview import five_lines, missing
+from .overview import five_lines, remarks
 from .sections import NamedFigure, NamedTable, Section
 
 TABLE3_SHOWN = (
@@ -39,8 +39,8 @@ def print_report(results: Results, console: Console, content: list[Section] | No
     content = list(sections(results)) if content is None else content
     for line in five_lines(content):
         console.print(Text(f"- {line}"))
-    if lines := missing(results):
-        console.print(Text("\nFailed or missing", style="bold"))
+    for heading, lines in remarks(results).items():
+        console.print(Text(f"\n{heading}", style="bold"))
         for line in lines:
             console.print(Text(f"- {line}"))
     how = HOW_TO_READ

@@ -17,7 +17,7 @@ from ..load import load
 from ..tables import render
 from . import summary
 from .live import sections
-from .overview import five_lines, missing, next_steps
+from .overview import five_lines, next_steps, remarks
 from .page import page
 from .replays import DrawGantt
 from .sections import NamedFigure
@@ -85,7 +85,7 @@ def write_report(
     made = [*summary.training_lines(results), *summary.manifest_lines(results)]
     config = results.manifest.get("config", {})
     steps = next_steps(results, content)
-    text = page(title, five_lines(content), steps, missing(results), content, made, config, draw_figure)
+    text = page(title, five_lines(content), steps, remarks(results), content, made, config, draw_figure)
     path = write(PAGE, text)
     for earlier in {found for pattern in FILES for found in target.glob(pattern)} - written:
         earlier.unlink()

@@ -14,6 +14,7 @@ import pandas as pd
 from rllib_scale.errors import UserError
 from rllib_scale.results.columns import OBSERVABILITY, UTILISATION_PREFIX
 
+from ..figures.chart import varies
 from ..labels import TIER_PREFIX
 from ..paper import PAPER_COMPLETED, PAPER_RESPONSE, PAPER_SERVERS, is_papers_setting, papers_methods
 from ..rows import INVALID, SETTING, Setting
@@ -39,6 +40,11 @@ BEHAVIOUR_HOW = (
 )
 Stated = Mapping[tuple[str, int], tuple[float, float]]
 """Method and number of servers -> mean and standard deviation that the paper states."""
+
+
+def ranking(table: pd.DataFrame, endpoint: str) -> str:
+    """The metric that ranks the rows: the primary endpoint, or the mean response of all tasks if all have the same."""
+    return endpoint if varies(table, endpoint) else HEADLINE[0]
 
 
 def training_scales(episodes: pd.DataFrame) -> list[int]:

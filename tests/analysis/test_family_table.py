@@ -103,7 +103,7 @@ def test_a_report_shows_families_apart_from_scales(tmp_path: Any) -> None:
     assert [section.setting[0] for section in found] == ["steady-0.7", ""]
     assert [item.name.split("-any")[0] for item in found[1].items] == ["family", "over-problems"]
     (best,) = found[1].best
-    assert best.startswith("Over 6 problems of any the best beside fastest-idle is large-only, ")
+    assert best.startswith("Over 6 problems of any the best besides fastest-idle is large-only, ")
     assert best.endswith("differs by 314.07 [154.05, 574.88] %.")
     assert not any("any" in str(named.table.to_csv()) for named in found[0].tables)
     offered = options(frames["episodes"], frames["training"])
