@@ -33,11 +33,12 @@ from rllib_scale.clusters.session import ray_session
 from rllib_scale.config import PPO, SRRConfig, TrialConfig
 from rllib_scale.files import write_json
 from rllib_scale.rl.env_runner import ArrayEnvRunner
-from rllib_scale.rl.environment import TRAINING_ENV, register_training_env, rllib_seed
+from rllib_scale.rl.environment import TRAINING_ENV, register_training_env
 from rllib_scale.rl.methods import EpisodeMetrics, build_algorithm_config
 from rllib_scale.rl.ppo.ppo_learner import SchedulingLearner
 from rllib_scale.rl.ppo.ppo_module import SchedulingModule
 from rllib_scale.rl.settings import ppo_of
+from rllib_scale.rl.vector_env import rllib_seed
 
 PARTS = 4
 """Equal parts of the iterations: a return is the mean of all episodes that ended in one."""

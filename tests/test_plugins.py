@@ -26,7 +26,7 @@ from rllib_scale.networks.build import build_network
 from rllib_scale.observation.answers import OUTCOMES
 from rllib_scale.policies.policy import initial_network, load_policy, save_policy
 from rllib_scale.results.tables import open_folder
-from rllib_scale.rl.environment import TrainingVectorEnv
+from rllib_scale.rl.vector_env import TrainingVectorEnv
 from rllib_scale.schedulers.dispatcher import Dispatcher
 from rllib_scale.schedulers.rules import make_scheduler
 from rllib_scale.sweeps.planning import make_plan

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from rllib_scale.config import TrialConfig
 from rllib_scale.errors import UserError
+from rllib_scale.rl.copies_env import CopiesVectorEnv, FleetCopiesVectorEnv
 from rllib_scale.rl.env_runner import GROUP_ADVANTAGE, ArrayEnvRunner, _Ongoing, normalised
-from rllib_scale.rl.environment import CopiesVectorEnv, FleetCopiesVectorEnv
 from rllib_scale.rl.ppo.group import beside_states, group_advantages
 from rllib_scale.rl.ppo.loss import Weights
 from rllib_scale.rl.ppo.ppo_learner import SchedulingLearner

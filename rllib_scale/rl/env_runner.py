@@ -26,7 +26,6 @@ from ray.rllib.utils.metrics import WEIGHTS_SEQ_NO
 
 from rllib_scale.networks.compiled.inference import Forward, compile_network
 from rllib_scale.networks.inputs import MASKED
-from rllib_scale.rl.environment import TrainingVectorEnv
 from rllib_scale.rl.settings import (
     NOT_ON_THE_NEW_API_STACK,
     listens,
@@ -34,6 +33,7 @@ from rllib_scale.rl.settings import (
     overridden,
     refuse_unfollowed,
 )
+from rllib_scale.rl.vector_env import TrainingVectorEnv
 
 logger = logging.getLogger(__name__)
 

@@ -21,7 +21,7 @@ from rllib_scale.results.columns import TRAINING_COLUMNS
 from rllib_scale.rl.algorithm import SchedulingPPO
 from rllib_scale.rl.copies import CopiesLearner, CopiesModule, CopiesRunner
 from rllib_scale.rl.env_runner import ArrayEnvRunner
-from rllib_scale.rl.environment import TRAINING_ENV, register_training_env, rllib_seed
+from rllib_scale.rl.environment import TRAINING_ENV, register_training_env
 from rllib_scale.rl.imitation.cloning import CloningLearner, SchedulingBC
 from rllib_scale.rl.off_policy.dqn_and_sac import NEVER, OffPolicy, SchedulingDQN, SchedulingSAC
 from rllib_scale.rl.off_policy.off_policy_learner import TOTALS, DQNLearner, SACLearner
@@ -29,6 +29,7 @@ from rllib_scale.rl.off_policy.off_policy_modules import DQNModule, SACModule
 from rllib_scale.rl.ppo.ppo_learner import SchedulingLearner
 from rllib_scale.rl.ppo.ppo_module import SchedulingModule
 from rllib_scale.rl.settings import off_policy_of, ppo_of
+from rllib_scale.rl.vector_env import rllib_seed
 
 EPISODE_METRICS = ("episode_return", "completed", "response_mean_s")
 """Averaged over the episodes that end in an epoch."""

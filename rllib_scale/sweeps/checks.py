@@ -85,7 +85,7 @@ def _check_trainings(trials: Iterable[Trial]) -> None:
 
             build_network(trial)
         if (reward := getattr(trial.algorithm, "reward", None)) is not None:
-            from rllib_scale.rl.environment import own_reward
+            from rllib_scale.rl.vector_env import own_reward
 
             own_reward(reward)
         if isinstance(trial.algorithm, PPO | Imitation):

@@ -20,8 +20,9 @@ from rllib_scale.networks.build import build_network
 from rllib_scale.observation.relative import RELATIVE
 from rllib_scale.observation.replicas import REPLICAS
 from rllib_scale.policies.policy import TrainedPolicy
+from rllib_scale.rl.copies_env import FleetCopiesVectorEnv
 from rllib_scale.rl.env_runner import GROUP_ADVANTAGE
-from rllib_scale.rl.environment import FleetCopiesVectorEnv, make_env
+from rllib_scale.rl.environment import make_env
 from rllib_scale.rl.methods import build_algorithm_config
 from rllib_scale.schedulers.adaptive_price import AdaptivePrice
 from rllib_scale.simulator.replicas.engine import ReplicaEngine

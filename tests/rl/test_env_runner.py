@@ -24,9 +24,10 @@ from local_ray import LOCAL_RAY
 from rllib_scale.config import EnvConfig, EpisodeConfig, TrialConfig
 from rllib_scale.envs.vector import SchedulingVectorEnv
 from rllib_scale.rl.env_runner import ArrayEnvRunner
-from rllib_scale.rl.environment import make_env, workload_seed
+from rllib_scale.rl.environment import make_env
 from rllib_scale.rl.methods import build_algorithm_config
 from rllib_scale.rl.ppo.ppo_module import SchedulingModule
+from rllib_scale.rl.vector_env import workload_seed
 
 pytestmark = LOCAL_RAY
 NUM_ENVS = 3

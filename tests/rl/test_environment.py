@@ -11,7 +11,8 @@ import pytest
 from rllib_scale.config import ClusterConfig, EnvConfig, TrialConfig
 from rllib_scale.envs.vector import SchedulingVectorEnv
 from rllib_scale.observation.feature_sets import FEATURE_SETS
-from rllib_scale.rl.environment import TrainingVectorEnv, make_env, rllib_seed, workload_seed
+from rllib_scale.rl.environment import make_env
+from rllib_scale.rl.vector_env import TrainingVectorEnv, rllib_seed, workload_seed
 
 NUM_ENVS = 4
 CUTS: dict[str, dict[str, Any]] = {

@@ -10,7 +10,7 @@ import pytest
 
 from rllib_scale.config import EnvConfig
 from rllib_scale.observation.relative import RELATIVE
-from rllib_scale.rl.environment import CopiesVectorEnv
+from rllib_scale.rl.copies_env import CopiesVectorEnv
 from rllib_scale.rl.ppo.group import beside_states, group_advantages
 from rllib_scale.rl.ppo.lean_update import advantage_estimates
 from rllib_scale.schedulers.asked_visits import ADAPTIVE

@@ -15,7 +15,7 @@ from rllib_scale.evaluation.play import evaluate
 from rllib_scale.networks.build import build_network
 from rllib_scale.policies.policy import load_policy, save_policy
 from rllib_scale.rl.drawn_problems import draw_problem
-from rllib_scale.rl.environment import TrainingVectorEnv
+from rllib_scale.rl.vector_env import TrainingVectorEnv
 from rllib_scale.workloads.generators import generate
 
 PROBLEMS = ProblemsConfig(servers=(4, 6, 12), offered_load=(0.4, 1.2))

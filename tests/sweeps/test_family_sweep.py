@@ -22,7 +22,7 @@ from rllib_scale.config.plan import Plan  # noqa: E402
 from rllib_scale.evaluation.replay import Replay  # noqa: E402
 from rllib_scale.loading import sweep_from  # noqa: E402
 from rllib_scale.rl.drawn_problems import DrawnEngines, draw_problem  # noqa: E402
-from rllib_scale.rl.environment import TrainingVectorEnv  # noqa: E402
+from rllib_scale.rl.vector_env import TrainingVectorEnv  # noqa: E402
 from rllib_scale.sweeps.planning import make_plan  # noqa: E402
 from rllib_scale.sweeps.validated import TRAINING, VALIDATION, draw_instances  # noqa: E402
 from rllib_scale.workloads.family import fixed_problems, fixed_seed  # noqa: E402

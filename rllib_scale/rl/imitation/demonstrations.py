@@ -21,7 +21,7 @@ from rllib_scale.observation.answers import OPEN
 from rllib_scale.observation.policy import Policy
 from rllib_scale.policies.policy import load_policy
 from rllib_scale.rl.drawn_problems import draw_problem
-from rllib_scale.rl.environment import training_rows
+from rllib_scale.rl.vector_env import training_rows
 from rllib_scale.schedulers.rules import make_scheduler
 from rllib_scale.simulator.engine import Engine
 from rllib_scale.workloads.random_numbers import mixed_seed, words_of

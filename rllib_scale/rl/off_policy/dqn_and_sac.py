@@ -22,9 +22,9 @@ from ray.rllib.utils.metrics import ENV_RUNNER_RESULTS, LEARNER_RESULTS, NUM_ENV
 from rllib_scale.config import TrialConfig
 from rllib_scale.errors import UserError
 from rllib_scale.rl.algorithm import ExactSampling
-from rllib_scale.rl.environment import training_space
 from rllib_scale.rl.off_policy.replay_buffer import ReplayBuffer
 from rllib_scale.rl.settings import NOT_OFF_POLICY, off_policy_of, refuse_unfollowed
+from rllib_scale.rl.vector_env import training_space
 
 COMPONENT_REPLAY = "replay"
 NEVER = 2**62
