@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ray import tune
 
 from rllib_scale.clusters.session import quieten
-from rllib_scale.config import CMAES, PPO, Reinforce, TrialConfig
+from rllib_scale.config import CMAES, PPO, Reinforce, TrialConfig, TrialResources
 from rllib_scale.config.search import SearchConfig, recent
 from rllib_scale.files import write_json
 from rllib_scale.results.storage import Location
@@ -19,19 +19,33 @@ from rllib_scale.sweeps.history import MEMBER, SETTINGS
 if TYPE_CHECKING:
     from rllib_scale.sweeps.learners import Learner  # imports torch, which the driver does without
 
+RESOURCES = "resources."
+"""Before the path of a setting that says what is reserved."""
+
 
 class SchedulingTrial(tune.Trainable):
     """Trains one trial; a step is one epoch. Tune's config holds the trial's name, so that its logs stay small.
 
     Args (of `setup`):
-        config: {"trial": trial name, "settings": for logs}, and with PBT or Optuna the current values of the settings
-            that it chooses, by config path.
+        config: {"trial": trial name, "settings": for logs and what is reserved}, and with PBT or Optuna the current
+            values of the settings that it chooses, by config path.
         trials: trial name -> TrialConfig as JSON.
         targets: trial name -> epochs to train.
         restore: trial name -> epoch, and path or URI, of the checkpoint to resume from, if there is one.
         folder: path or URI of the folder with the runs of the sweep, Tune's storage.
         search: SearchConfig as JSON, which defines the score.
     """
+
+    @classmethod
+    def default_resource_request(cls, config: dict[str, Any]) -> tune.PlacementGroupFactory:
+        """What a training reserves: its own process, then environment runners and remote learners.
+
+        Tune loads the class for each training several times: it holds nothing of all of them.
+        """
+        own = {path: value for path, value in config["settings"].items() if path.startswith(RESOURCES)}
+        resources = TrialResources.model_validate({path.removeprefix(RESOURCES): own[path] for path in own})
+        workers = resources.env_runners + resources.learners
+        return tune.PlacementGroupFactory([{"CPU": resources.cpus}, *[{"CPU": 1.0}] * workers])
 
     def setup(
         self,

@@ -12,7 +12,6 @@ from unittest.mock import patch
 
 from rllib_scale.clusters.placement import waiting
 from rllib_scale.clusters.session import keep_credentials_out_of_logs, keep_trackers_unloaded
-from rllib_scale.config import TrialResources
 from rllib_scale.config.plan import Trial
 from rllib_scale.config.search import SearchConfig
 from rllib_scale.errors import UserError
@@ -143,7 +142,6 @@ def _fit(
     progress = TuneProgress(targets, sweep.say, waiting([trial.config.resources for trial in pending], most))
     curves = Curves(sweep, resumed)
     publish = PublishPolicies(sweep, run, evaluations, stop)
-    needed = {trial.name: tune.PlacementGroupFactory(_bundles(trial.config.resources)) for trial in pending}
     trainable = tune.with_parameters(
         SchedulingTrial,
         trials={trial.name: trial.config.model_dump_json() for trial in pending},
@@ -152,7 +150,6 @@ def _fit(
         folder=str(sweep.tune_folder),
         search=search.model_dump_json(),
     )
-    trainable = tune.with_resources(trainable, lambda config: needed[config["trial"]])
     config: dict[str, Any] = {
         "trial": tune.grid_search(list(targets)),
         "settings": tune.sample_from(lambda config: settings[config["trial"]]),
@@ -200,11 +197,6 @@ def _fit(
             if os.strerror(number) in line:
                 raise OSError(number, os.strerror(number))
     return progress.failed
-
-
-def _bundles(resources: TrialResources) -> list[dict[str, float]]:
-    """What a training reserves: its own process, then environment runners and remote learners."""
-    return [{"CPU": resources.cpus}] + [{"CPU": 1.0}] * (resources.env_runners + resources.learners)
 
 
 def _changing(search: SearchConfig, pending: Sequence[Trial], curves: Curves) -> dict[str, Any]:

@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
+
+import pytest
+from ray import cloudpickle
 
 from local_ray import LOCAL_RAY
+from rllib_scale.clusters.session import ray_session
 from rllib_scale.loading import load_sweep
+from rllib_scale.sweeps import tuning
+from rllib_scale.sweeps.evaluations import Evaluations
 from rllib_scale.sweeps.planning import make_plan
+from rllib_scale.sweeps.sweep import Sweep
 from sweep_runs import SHORT, episodes, succeed
 
 pytestmark = LOCAL_RAY
@@ -32,3 +40,23 @@ def test_trainings_with_other_numbers_of_runners_are_trained_in_one_sweep(tmp_pa
     }
     assert set(episodes(results)["scheduler"]) == {trial.planned_id for trial in trials}
     assert len(trials) == 2 * 2 * 2
+
+
+def test_what_tune_loads_for_each_training_is_of_one_size_however_many_there_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It had the resources of all, so that the start of 10,000 trainings took hours."""
+    file, sizes = tmp_path / "own.yaml", list[int]()
+    file.write_text(SWEEP)
+
+    def run(trainable: Any, **_: Any) -> None:
+        sizes.append(len(cloudpickle.dumps(trainable)))
+
+    monkeypatch.setattr("ray.tune.run", run)
+    with ray_session(num_cpus=1):
+        for count in (1, 50):
+            plan = make_plan(load_sweep(file, [f"seeds={[*range(count)]}"]), "test")
+            sweep = Sweep(plan, tmp_path / str(count), print)
+            sweep.open()
+            tuning._fit(sweep, plan.trials, {}, None, Evaluations(sweep, False, 1))
+    assert abs(sizes[1] - sizes[0]) < 49, "less than a byte for each further seed"
