@@ -21,7 +21,7 @@ from rllib_scale.files import write_json
 
 PACKAGES = ("ray", "torch", "gymnasium", "numpy", "numba")
 """On whose versions the numbers depend."""
-NAMES = ("sim", "replicas", "net", "train", "scaling", "decide", "live", "rates", "router")
+NAMES = ("sim", "replicas", "net", "train", "scaling", "decide", "live", "rates", "router", "receipts")
 
 
 @click.command()
@@ -29,11 +29,19 @@ NAMES = ("sim", "replicas", "net", "train", "scaling", "decide", "live", "rates"
 @click.option("--rounds", type=click.IntRange(min=1), default=5, show_default=True, help="Medians are over these.")
 @click.option("--workflows", default=500, show_default=True, help="live: about so many, on actors and simulated.")
 @click.option("--turns", default=40, show_default=True, help="live: of coding agents, a round and router.")
+@click.option(
+    "--sessions",
+    type=click.Path(path_type=Path, exists=True),
+    help="receipts: recorded sessions (kv-cache-tester), without which those that need them are left out.",
+)
 @click.option("--output", type=click.Path(path_type=Path), help="Write every raw number (JSON).")
-def main(parts: tuple[str, ...], rounds: int, workflows: int, turns: int, output: Path | None) -> None:
+def main(
+    parts: tuple[str, ...], rounds: int, workflows: int, turns: int, sessions: Path | None, output: Path | None
+) -> None:
     """Run PARTS of the benchmarks; all of them by default."""
     sys.path.append(str(Path(__file__).parents[1] / "tests"))  # the slow reference simulator is there
-    result = run(parts or NAMES, rounds, Console(), {"live": {"workflows": workflows, "turns": turns}})
+    options = {"live": {"workflows": workflows, "turns": turns}, "receipts": {"sessions": sessions}}
+    result = run(parts or NAMES, rounds, Console(), options)
     if output is not None:
         write_json(output, result)
 

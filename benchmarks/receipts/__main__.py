@@ -1,0 +1,39 @@
+"""`python -m benchmarks.receipts NAME ...`: predict receipts whose result has not been looked at."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+import yaml
+
+from benchmarks.receipts.book import Receipt, engines, receipts
+from benchmarks.receipts.player import predict
+from rllib_scale.files import write_atomic
+
+
+@click.command()
+@click.argument("names", nargs=-1, required=True)
+@click.option("--sessions", type=click.Path(path_type=Path, exists=True), help="Recorded ones (kv-cache-tester).")
+def main(names: tuple[str, ...], sessions: Path | None) -> None:
+    """Write predicted.yaml of the receipts NAMES."""
+    book = {receipt.name: receipt for receipt in receipts()}
+    for name in names:
+        if name not in book:
+            raise click.BadParameter(f"{name}; there are {', '.join(book)}")
+        _predict(book[name], sessions)
+
+
+def _predict(receipt: Receipt, sessions: Path | None) -> None:
+    setting = receipt.setting
+    if setting.part == "blind" and receipt.measured is not None:
+        raise click.ClickException(f"{receipt.name}: its result is known; a blind prediction stays as it is")
+    if setting.workload.kind == "recorded" and sessions is None:
+        raise click.ClickException(f"{receipt.name}: needs --sessions")
+    found = predict(setting, engines()[setting.engine], sessions)
+    text = yaml.safe_dump(found.model_dump(mode="json"), sort_keys=False, width=1000, default_flow_style=None)
+    write_atomic(receipt.folder / "predicted.yaml", lambda path: path.write_text(text, encoding="utf-8"))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,298 @@
+"""The page of the book: what was predicted beside what was measured, misses first."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from benchmarks.receipts.book import ALL, HERE, Measured, Predicted, Receipt, Values
+
+NEAR = math.log(1.25)
+"""A size is right within this."""
+LEVEL = math.log(1.1)
+"""Less of a difference has no sign."""
+PAGE = HERE.parents[1] / "analysis" / "studies" / "receipts" / "README.md"
+NAMES = {
+    "output_s": ("output", "tokens/s"),
+    "requests_s": ("requests", "1/s"),
+    "total_s": ("duration", "s"),
+    "ttft_s": ("first token, mean", "s"),
+    "ttft_p50_s": ("first token, median", "s"),
+    "ttft_p90_s": ("first token, p90", "s"),
+    "ttft_p95_s": ("first token, p95", "s"),
+    "ttft_p99_s": ("first token, p99", "s"),
+    "engine_ttft_s": ("first token at the engine, mean", "s"),
+    "latency_s": ("latency, mean", "s"),
+    "latency_p50_s": ("latency, median", "s"),
+    "latency_p90_s": ("latency, p90", "s"),
+    "latency_p95_s": ("latency, p95", "s"),
+    "latency_p99_s": ("latency, p99", "s"),
+    "between_s": ("between tokens, mean", "s"),
+    "between_p50_s": ("between tokens, median", "s"),
+    "between_p90_s": ("between tokens, p90", "s"),
+    "input_s": ("input", "tokens/s"),
+    "hit_rate": ("hit rate", "share"),
+    "prefilled": ("prefill", "tokens"),
+}
+"""Metric -> its name and unit."""
+
+
+@dataclass(frozen=True)
+class Gain:
+    """A policy against the baseline at a load: ratio of a metric, predicted and measured."""
+
+    policy: str
+    metric: str
+    load: str
+    predicted: float
+    measured: float
+
+    @property
+    def counts(self) -> bool:
+        """Whether the measured one has a sign."""
+        return abs(math.log(self.measured)) > LEVEL
+
+    @property
+    def sign(self) -> bool:
+        """Whether both are on the same side of 1."""
+        return math.log(self.predicted) * math.log(self.measured) > 0
+
+    @property
+    def size(self) -> bool:
+        """Whether it is within 25 %."""
+        return abs(math.log(self.predicted / self.measured)) <= NEAR
+
+
+def gains(receipt: Receipt, floor: bool = False) -> list[Gain]:
+    """All that can be compared of a receipt; `floor`: as predicted with the cache read at full bandwidth."""
+    setting, predicted, measured = receipt.setting, receipt.predicted, receipt.measured
+    assert predicted is not None
+    assert measured is not None
+    base, found, values = setting.baseline, list[Gain](), predicted.floor if floor else predicted.values
+    for policy in list(setting.policies)[1:]:
+        for metric in setting.compare:
+            for load in setting.loads:
+                ours = _ratio(values, policy, base, metric, load)
+                given = measured.gains.get(policy, {}).get(metric, {}).get(load)
+                theirs = given or _ratio(measured.values, policy, base, metric, load)
+                if ours and theirs:
+                    found.append(Gain(policy, metric, load, ours, theirs))
+    return found
+
+
+def _ratio(values: Values, policy: str, base: str, metric: str, load: str) -> float | None:
+    own, other = (values.get(name, {}).get(metric, {}).get(load) for name in (policy, base))
+    return own / other if own and other else None
+
+
+def headlines(receipt: Receipt, floor: bool = False) -> list[Gain]:
+    """The size of a receipt: its first metric at its headline, of each policy."""
+    metric, load = receipt.setting.compare[0], receipt.setting.headline
+    return [gain for gain in gains(receipt, floor) if gain.metric == metric and gain.load == load]
+
+
+def pairs(receipt: Receipt) -> tuple[int, int]:
+    """Pairs of policies that differ by more than 10 % in the first metric at a load: in order, and all."""
+    setting, predicted, measured = receipt.setting, receipt.predicted, receipt.measured
+    assert predicted is not None
+    assert measured is not None
+    right = count = 0
+    names = list(setting.policies)
+    for load in setting.loads:
+        for at, one in enumerate(names):
+            for other in names[at + 1 :]:
+                theirs = _ratio(measured.values, other, one, setting.compare[0], load)
+                if theirs is None and one == setting.baseline:
+                    theirs = measured.gains.get(other, {}).get(setting.compare[0], {}).get(load)
+                ours = _ratio(predicted.values, other, one, setting.compare[0], load)
+                if ours and theirs and abs(math.log(theirs)) > LEVEL:
+                    count += 1
+                    right += math.log(ours) * math.log(theirs) > 0
+    return right, count
+
+
+def cliffs(receipt: Receipt) -> tuple[str, str] | None:
+    """The first load beyond the cliff, predicted and measured; among the loads that were measured."""
+    cliff, measured, predicted = receipt.setting.cliff, receipt.measured, receipt.predicted
+    if cliff is None or measured is None or predicted is None:
+        return None
+    of = measured.values.get(cliff.policy, {}).get(cliff.metric, {})
+    loads = [load for load in receipt.setting.loads if load in of and load != ALL]
+    if not loads:
+        return None
+    found = []
+    for values in (predicted.values[cliff.policy][cliff.metric], of):
+        beyond = [load for load in loads if (values[load] > cliff.limit) == (cliff.beyond == "above")]
+        found.append(beyond[0] if beyond else f"past {loads[-1]}")
+    return found[0], found[1]
+
+
+def page(book: list[Receipt]) -> str:
+    """The whole page."""
+    return "\n".join([*_lines(book), ""])
+
+
+def _lines(book: list[Receipt]) -> Iterator[str]:
+    compared = [receipt for receipt in book if receipt.measured is not None and receipt.predicted is not None]
+    yield from [*(HERE / "head.md").read_text(encoding="utf-8").splitlines(), ""]
+    yield from [
+        "## Counts",
+        "",
+        "| part | receipts | signs | pairs in order | sizes within 25 % | cliff |",
+        "|---|---|---|---|---|---|",
+    ]
+    for part in ("seen", "blind"):
+        yield _count_line(part, [receipt for receipt in compared if receipt.setting.part == part])
+    yield from ["", *_counts_text(compared), "", *_floor_text(compared), ""]
+    yield from ["## Misses", ""]
+    for receipt in compared:
+        yield from _misses(receipt)
+    yield from ["", *(HERE / "trust.md").read_text(encoding="utf-8").splitlines(), ""]
+    yield "## Receipts"
+    for receipt in book:
+        yield from ["", *_receipt(receipt)]
+
+
+def _count_line(part: str, book: list[Receipt]) -> str:
+    first = [gain for receipt in book for gain in headlines(receipt)]
+    signs = [gain for gain in first if gain.counts]
+    order = [pairs(receipt) for receipt in book]
+    cliff = [found for receipt in book if (found := cliffs(receipt)) is not None]
+    return (
+        f"| {part} | {len(book)} | {sum(gain.sign for gain in signs)} of {len(signs)} "
+        f"| {sum(right for right, _ in order)} of {sum(count for _, count in order)} "
+        f"| {sum(gain.size for gain in first)} of {len(first)} "
+        f"| {sum(ours == theirs for ours, theirs in cliff)} of {len(cliff)} |"
+    )
+
+
+def _counts_text(book: list[Receipt]) -> Iterator[str]:
+    found = [gain for receipt in book for gain in gains(receipt)]
+    signs = [gain for gain in found if gain.counts]
+    yield (
+        "Signs and sizes are those of each policy against the first one, in a receipt's first metric at its headline "
+        "load; pairs are those of policies that differ by more than 10 % at a load. Over all metrics and loads "
+        f"{sum(gain.sign for gain in signs)} of {len(signs)} gains that were measured above 10 % have the sign, and "
+        f"{sum(gain.size for gain in found)} of {len(found)} the size within 25 %."
+    )
+
+
+def _floor_text(book: list[Receipt]) -> Iterator[str]:
+    """Sizes where the cache is read at full bandwidth."""
+    of = [receipt for receipt in book if receipt.predicted is not None and receipt.predicted.floor]
+    main = [gain for receipt in of for gain in headlines(receipt)]
+    floor = [gain for receipt in of for gain in headlines(receipt, floor=True)]
+    yield (
+        "How much rests on one coefficient: with the cache read at the GPU's full bandwidth, in place of BLIS's 1.95 "
+        f"times that time, {sum(gain.size for gain in floor)} in place of {sum(gain.size for gain in main)} of "
+        f"{len(main)} sizes on engines whose coefficients follow from facts are within 25 %: "
+        + "; ".join(
+            f"{receipt.name} {gain.predicted:.2f} ({at_floor.predicted:.2f}) predicted, {gain.measured:.2f} measured"
+            for receipt in of
+            for gain, at_floor in zip(headlines(receipt), headlines(receipt, floor=True), strict=True)
+        )
+        + "."
+    )
+
+
+def _misses(receipt: Receipt) -> Iterator[str]:
+    assert receipt.measured is not None
+    found = list[str]()
+    for gain in headlines(receipt):
+        if not gain.size or (gain.counts and not gain.sign):
+            what = "sign" if gain.counts and not gain.sign else "size"
+            found.append(
+                f"{what} of `{gain.policy}`: {_times(gain.predicted)} predicted, {_times(gain.measured)} measured"
+            )
+    right, count = pairs(receipt)
+    if right < count:
+        found.append(f"order: {right} of {count} pairs")
+    cliff = cliffs(receipt)
+    if cliff is not None and cliff[0] != cliff[1]:
+        found.append(f"cliff: {cliff[0]} predicted, {cliff[1]} measured")
+    for ratio in _far(receipt):
+        found.append(ratio)
+    if found:
+        yield f"- **{receipt.setting.title}** ({receipt.setting.part}). {'; '.join(found)}."
+        yield from (f"  - Likely cause: {cause}" for cause in receipt.measured.causes)
+
+
+def _far(receipt: Receipt) -> Iterator[str]:
+    """Values that are off by more than 25 % in the middle of the loads."""
+    for policy, metric, ratios in _absolute(receipt):
+        middle = sorted(ratios)[len(ratios) // 2]
+        if abs(math.log(middle)) > NEAR:
+            count = f" (median of {len(ratios)} loads)" if len(ratios) > 1 else ""
+            yield f"{NAMES[metric][0]} of `{policy}` {_times(middle)} the measured one{count}"
+
+
+def _absolute(receipt: Receipt) -> Iterator[tuple[str, str, list[float]]]:
+    """Policy, metric, predicted over measured at each load."""
+    predicted, measured = receipt.predicted, receipt.measured
+    assert predicted is not None
+    assert measured is not None
+    for policy in receipt.setting.policies:
+        for metric in receipt.setting.compare:
+            of = measured.values.get(policy, {}).get(metric, {})
+            found = [
+                predicted.values[policy][metric][load] / of[load] for load in receipt.setting.loads if of.get(load)
+            ]
+            found = [ratio for ratio in found if ratio > 0]
+            if found:
+                yield policy, metric, found
+
+
+def _times(ratio: float) -> str:
+    return f"{ratio:.2f} times" if ratio < 10 else f"{ratio:.0f} times"
+
+
+def _receipt(receipt: Receipt) -> Iterator[str]:
+    setting = receipt.setting
+    pods = f"{setting.pods} pod{'s' if setting.pods > 1 else ''}"
+    played = [f"`{name}`: {of.about}, played as `{of.rule}`" for name, of in setting.policies.items()]
+    yield from [f"### {setting.title}", ""]
+    yield f"*{setting.part}*. Source: {setting.source}. Engine `{setting.engine}`, {pods}. Rebuilt: {setting.rebuilt}."
+    yield f"Policies: {'; '.join(played)}."
+    yield f"Data: [{receipt.name}](../../../benchmarks/receipts/{receipt.name})."
+    if receipt.predicted is None:
+        return
+    cliff = cliffs(receipt)
+    if cliff is not None and setting.cliff is not None:
+        what = f"{NAMES[setting.cliff.metric][0]} of `{setting.cliff.policy}` {setting.cliff.beyond}"
+        yield f"Cliff ({what} {setting.cliff.limit:g}): {cliff[0]} predicted, {cliff[1]} measured."
+    yield ""
+    yield from _table(receipt, receipt.predicted, receipt.measured)
+
+
+def _table(receipt: Receipt, predicted: Predicted, measured: Measured | None) -> Iterator[str]:
+    setting, known = receipt.setting, measured.values if measured is not None else {}
+    given = [known, {} if measured is None else measured.gains]
+    loads = [load for load in setting.loads if any(_is_shown(setting.compare, of, load) for of in given)]
+    loads = loads or (setting.loads if len(setting.loads) > 2 else setting.loads[:1])
+    yield f"Predicted / measured{' (not opened yet)' if measured is None else ''}:"
+    yield ""
+    yield "| " + " | ".join(["metric", "policy", *loads]) + " |"
+    yield "|---" * (len(loads) + 2) + "|"
+    for metric in setting.compare:
+        for policy in setting.policies:
+            ours, theirs = predicted.values[policy][metric], known.get(policy, {}).get(metric, {})
+            cells = [f"{_number(ours[load])} / {_number(theirs[load]) if load in theirs else '?'}" for load in loads]
+            yield f"| {NAMES[metric][0]}, {NAMES[metric][1]} | `{policy}` | " + " | ".join(cells) + " |"
+    for policy, by_metric in (measured.gains if measured is not None else {}).items():
+        for metric, of in by_metric.items():
+            cells = []
+            for load in loads:
+                ratio = _ratio(predicted.values, policy, setting.baseline, metric, load)
+                cells.append(f"{ratio or math.nan:.2f} / {of[load]:.2f}" if load in of else "")
+            yield f"| {NAMES[metric][0]}, times that of `{setting.baseline}` | `{policy}` | " + " | ".join(cells) + " |"
+
+
+def _is_shown(metrics: list[str], known: Values, load: str) -> bool:
+    return any(load in of.get(metric, {}) for of in known.values() for metric in metrics)
+
+
+def _number(value: float) -> str:
+    if value == 0 or abs(value) >= 1000:
+        return f"{value:,.0f}"
+    return f"{value:.3g}"
