@@ -48,7 +48,7 @@ DecisionMode = Literal["argmax", "sample"]
 class Model(BaseModel):
     """Base of all config models: unknown keys are refused, and values do not change after validation.
 
-    A section that is left empty, as null is in YAML, changes nothing.
+    A section, or a list that is empty by default, changes nothing where it is left empty, as null is in YAML.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -142,12 +142,12 @@ def _sections(models: tuple[type[BaseModel], ...], key: str) -> tuple[type[Model
 
 @cache
 def _is_left_empty(model: type[BaseModel], field: str) -> bool:
-    """Whether null there means an empty section: a mapping that cannot be null."""
+    """Whether null there means an empty section: a mapping that cannot be null, or a list that is empty by default."""
     known = model.model_fields.get(field)
     if known is None or _may_be_null(model, field):
         return False
     kinds = [get_origin(kind) or kind for kind in types_in(known.annotation)]
-    return any(inspect.isclass(kind) and issubclass(kind, Model | dict) for kind in kinds)
+    return known.default == () or any(inspect.isclass(kind) and issubclass(kind, Model | dict) for kind in kinds)
 
 
 def _choices(annotation: Any) -> tuple[Any, ...]:

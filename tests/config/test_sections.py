@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from rllib_scale.config.plan import Plan
+from rllib_scale.config.sweep import SweepConfig
 from rllib_scale.loading import sweep_from
 from rllib_scale.sweeps.planning import make_plan
 
@@ -46,7 +47,10 @@ def test_srr_acts_on_methods_that_have_it() -> None:
 
 
 def test_a_section_left_empty_changes_nothing() -> None:
-    sections = ("algorithm", "network", "srr", "env", "stop", "resources", "grid", "zip", "search", "checkpoints")
+    """Of a sweep all sections, and the lists that are empty by default; `tracking` was refused."""
+    sections = [name for name, field in SweepConfig.model_fields.items() if not field.is_required()]
+    sections = [name for name in sections if name not in ("description", "scenario", "seeds")]
+    assert "tracking" in sections
     plain = plan_of(["scale"])
     assert plan_of([{"scale": None}], **dict.fromkeys(sections)).trials == plain.trials
     assert plan_of([{"scale": {"algorithm": None}}], env={"workload": None, "cluster": None}).trials == plain.trials
