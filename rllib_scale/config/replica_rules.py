@@ -11,6 +11,7 @@ from pydantic import Field
 
 from rllib_scale.config.base import Count, NonNegative, Positive
 from rllib_scale.config.rules import HeuristicSpec, NoParameters
+from rllib_scale.errors import UserError, offered
 
 
 class GateParameters(NoParameters):
@@ -134,3 +135,14 @@ FLEET_RULES = {
     ),
 }
 """Rules for `service: replica`, which decide call by call."""
+
+
+def check_router_knows(name: str, where: str = "") -> None:
+    """Refuse a rule that reads what a router cannot know; `where` it was asked for.
+
+    Raises:
+        UserError: with what it reads, and the rules that read no such thing.
+    """
+    if FLEET_RULES[name].no_router:
+        valid = offered(rule for rule, its in FLEET_RULES.items() if not its.no_router)
+        raise UserError(f"{where}{name}: {FLEET_RULES[name].no_router}; valid: {valid}")

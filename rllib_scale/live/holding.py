@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from rllib_scale.compiled import Direct
-from rllib_scale.config.replica_rules import FLEET_RULES
+from rllib_scale.config.replica_rules import FLEET_RULES, check_router_knows
 from rllib_scale.config.schedulers import RuleSpec, parse_scheduler
 from rllib_scale.errors import UserError, offered
 from rllib_scale.live.requests import Demand, LastCall, Replica, RouterSettings, check_arrival
@@ -94,9 +94,7 @@ class HoldingRouter:
         if settings.replica is None:
             raise UserError(f"{name}: replica is not given; valid: a preset as h100/8b, or its coefficients")
         assert isinstance(spec, RuleSpec)
-        if FLEET_RULES[spec.name].no_router:
-            valid = offered(rule for rule, its in FLEET_RULES.items() if not its.no_router)
-            raise UserError(f"{name}: {FLEET_RULES[spec.name].no_router}; valid: {valid}")
+        check_router_knows(spec.name)
         rule: Any = REPLICA_RULES[spec.name](spec.parameters)
         self.settings, self._values, self._kind = settings, rule.values, settings.replica
         self._rng = new_generator(settings.seed, 0)

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from rllib_scale.config.replica_rules import FLEET_RULES, GateParameters
+from rllib_scale.config.replica_rules import FLEET_RULES, GateParameters, check_router_knows
 from rllib_scale.schedulers.base import BasePolicy
 from rllib_scale.simulator.replicas.gate import GATE_TERMS, PLACE_TERMS
 from rllib_scale.simulator.replicas.rules import KINDS, VALUES
@@ -36,6 +36,8 @@ class FleetRule(BasePolicy):
 
     def advance(self, batch: Any) -> None:
         """Decide in every fleet until its episode ends."""
+        if batch.config.observation.caches == "own":
+            check_router_knows(type(self).name, "observation.caches own: ")
         batch.play(self.values)
 
 

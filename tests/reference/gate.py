@@ -4,12 +4,17 @@ An agent is away, running at a replica (a call sent and unanswered) or idle ther
 Running and idle agents count at their replica, in unique tokens. After every send and every end there, while the sum
 exceeds the gate, the agent that has been idle longest becomes away. A call whose agent is still active at a replica
 passes there; any other needs room. None is held beside an idle replica that it fits.
+
+What a router knows of the caches decides what it believes that a call needs: the caches, the caches as they were when
+it read them last, or its own memory. That is a cache for each replica, in which a call is computed as it is sent, and
+ends at once; a router that has nothing else does not see how long an answer is, so that an idle agent has its prompt.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from copy import deepcopy
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -26,6 +31,8 @@ class GateSettings:
     """Minutes of waiting that 100,000 tokens of prefill are worth."""
     head_after_s: float | None = None
     offers: int = 4
+    caches: float | str = "exact"
+    """What is known: exact, own, or as it was when it was read last, every so many seconds."""
 
 
 @dataclass(eq=False)
@@ -45,7 +52,7 @@ class Gate:
     Args:
         replicas: in front of which it stands.
         settings: of the gate and the line.
-        prefers: replicas for a call, the best one first.
+        prefers: replicas for a call, the best one first, of those that are open to it.
         see: is shown all replicas before each call is sent.
     """
 
@@ -53,12 +60,21 @@ class Gate:
         self,
         replicas: list[Replica],
         settings: GateSettings,
-        prefers: Callable[[int, int], list[int]],
+        prefers: Callable[[Gate, Call, list[int]], list[int]],
         see: Callable[[list[Replica], Call], None],
     ) -> None:
         self.replicas, self.settings, self.prefers, self.see = replicas, settings, prefers, see
         self.agents: dict[tuple[int, int], Agent] = {}
         self.held: list[Call] = []  # in the order in which they asked
+        self.known = replicas if settings.caches == "exact" else deepcopy(replicas)
+        self.reads = float("inf") if isinstance(settings.caches, str) else settings.caches
+
+    def pass_time(self, until: float) -> None:
+        """Read the caches as often as that is due before a time."""
+        while self.reads < until:
+            self.known = deepcopy(self.replicas)
+            assert isinstance(self.settings.caches, float)
+            self.reads += self.settings.caches
 
     def count(self, at: int, *more: tuple[Call, int]) -> int:
         """Unique tokens of the agents that count at a replica, and of more contexts beside them."""
@@ -89,6 +105,11 @@ class Gate:
         self.see(self.replicas, call)
         replica = self.replicas[at]
         call.new = call.target - replica.found(call)
+        if self.settings.caches == "own":
+            told = replace(call, computed=0)
+            self.known[at].admit(told)
+            told.computed = told.target
+            self.known[at].leave(told)
         if replica.is_idle():
             replica.clock = time
         replica.waiting.append(call)
@@ -102,9 +123,9 @@ class Gate:
 
     def offer(self, call: Call, time: float) -> bool:
         """Send a call, or hold it: whether it went."""
-        call.need = min(call.target - replica.found(call) for replica in self.replicas)
+        call.need = min(call.target - replica.found(call) for replica in self.known)
         fitting = [at for at in range(len(self.replicas)) if self.fits(call, at)]
-        to = [at for at in self.prefers(call.session, call.number) if at in fitting and self.passes(call, at)]
+        to = self.prefers(self, call, [at for at in fitting if self.passes(call, at)])
         to += [at for at in fitting if self.replicas[at].is_idle()]
         if to:
             self.send(call, to[0], time)
@@ -133,7 +154,8 @@ class Gate:
     def end(self, call: Call, until: float) -> bool:
         """A call is answered: whether its agent is idle now, `until` then."""
         agent = self.agents.pop((call.session, call.agent))
-        now = Agent(call.replica, call, call.prompt + call.output, agent.unanswered - 1, until)
+        answered = 0 if self.settings.caches == "own" else call.output
+        now = Agent(call.replica, call, call.prompt + answered, agent.unanswered - 1, until)
         if now.unanswered > 0 or self.settings.active_for_s > 0:
             self.agents[call.session, call.agent] = now
         self.pause(call.replica)

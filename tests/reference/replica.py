@@ -254,7 +254,7 @@ def simulate(
     live: int,
     closed_loop: bool,
     until: float,
-    prefers: Callable[[int, int], list[int]],
+    prefers: Callable[[Gate, Call, list[int]], list[int]],
     settings: GateSettings,
     see: Callable[[list[Replica], Call], None] = lambda replicas, call: None,
 ) -> tuple[list[Call], Gate]:
@@ -267,7 +267,7 @@ def simulate(
         live: so many sessions of a closed loop.
         closed_loop: whether a session that ends is followed by the next one.
         until: end.
-        prefers: of a session's number and a call, replicas, the best one first.
+        prefers: of the gate, a call and the replicas that are open to it, some of them, the best one first.
         settings: of the gate and of the order of release.
         see: is shown all replicas before each call is sent.
     """
@@ -295,6 +295,7 @@ def simulate(
         event_s = events[0][0] if events else np.inf
         if min(event_s, *times) > until:
             return done, gate
+        gate.pass_time(min(event_s, *times))
         if event_s <= min(times):
             time, session, number = heapq.heappop(events)
             if session == -2:

@@ -122,8 +122,6 @@ class ReplicaEngine:
         """
         if values.shape[-1] > 1 + len(VALUES):
             self._check_exact()
-        if self.config.observation.caches == "own" and (values[..., 1 + VALUES.index("gate")] > 0).any():
-            raise UserError("observation.caches own: not with a gate; valid with one: exact, or seconds")
         values = np.broadcast_to(values, (self.num_envs, values.shape[-1]))
         for b in np.flatnonzero(~self.done).tolist():
             rng = new_generator(int(self._playing[b, 0]), int(self._playing[b, 1]), _STREAM)

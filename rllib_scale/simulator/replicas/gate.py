@@ -4,7 +4,8 @@ An agent is away, running at a replica (a call sent and unanswered) or idle ther
 `active_for_s`). Running and idle agents count where they are, in unique tokens: a shared prefix once. After every send
 and every end there, while the sum exceeds `gate` of the memory, the agent that has been idle longest becomes away;
 running ones are never paused. A call whose agent is still active at a replica passes there; at any other it needs room.
-The end of a session is no event, unless `ends_told`.
+The end of a session is no event, unless `ends_told`. An idle agent has its last prompt and answer, or where the lengths
+of answers are not told, the prompt.
 
 The gate of `adaptive-gate` follows the state: a weighted sum of GATE_TERMS is added to the room that it sees, and the
 score of `lmetric` is multiplied by exp of one of PLACE_TERMS.
@@ -151,7 +152,7 @@ def answer_agent(fleet, call, until_s):  # type: ignore[no-untyped-def]
     row = fleet.agents[call.session, call.agent].active
     of, here = fleet.active[row], fleet.replicas[call.replica]
     _discount(fleet, row)
-    of.replica, of.tokens = call.replica, call.prompt + call.output
+    of.replica, of.tokens = call.replica, call.prompt + call.output * fleet.now[0].answers_told
     of.prefix, of.prefix_tokens, of.calls = call.prefix, call.prefix_tokens, of.calls - 1
     _count(fleet, row)
     if of.calls == 0:

@@ -45,7 +45,7 @@ def step_batch(todo, actions, until_s, offered, ended, observation, fit, table):
             elif not fits(fleet, offered[b], replica):
                 replica = np.int64(NONE)
                 now.no_fit += 1
-            answer(fleet, offered[b], replica)
+            answer(fleet, fleet, offered[b], replica)
         offered[b] = next_offer(fleet, until_s[b], ended)
         if offered[b] < 0:
             return b

@@ -1,8 +1,11 @@
 """What a rule knows of the caches: a fleet that it reads in place of the real one, by `observation.caches`.
 
-exact: the real fleet. A time: caches, waiting calls and memory in use as they were when they were read last, every so
-many seconds. own: what a router remembers of its prompts. It takes each to stay where it was sent, the last ones used
-first, as much as fits the memory; it is told of no end of a session and no eviction, and sees no queue of a replica.
+exact: the real fleet. A time: caches, calls that run or wait and memory in use as they were when they were read last,
+every so many seconds. own: what a router remembers of its prompts. It takes each to stay where it was sent, the last
+ones used first, as much as fits the memory; it is told of no end of a session, no eviction and no length of an answer,
+and sees no queue of a replica: all calls that it has sent there run.
+
+The gate counts what the router has sent, and has seen answered, whatever is known of the caches.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ from rllib_scale.compiled import compiled, rare
 from rllib_scale.simulator.replicas.caches import drop, find, forget_owner, found, keep, make_room, pin
 from rllib_scale.simulator.replicas.handles import fleet_handles, fleet_of
 from rllib_scale.simulator.replicas.loop import DONE
-from rllib_scale.simulator.replicas.service import usage
+from rllib_scale.simulator.replicas.service import evict_until, usage
 from rllib_scale.simulator.replicas.state import IDLE, NONE, Fleet, grown
 
 _COPIED = ("now", "replicas", "prefixes", "kept", "sessions", "agents")
@@ -51,8 +54,9 @@ class Knowledge:
             return False
         is_read = state == DONE and fleet.now[0]["time"] >= self._read_s
         if is_read:
+            _settle(fleet.now[0]["time"], fleet_handles(fleet), False)
             self._fleet, self._read_s = _copy(fleet), self._read_s + self._every_s
-            _settle(fleet.now[0]["time"], fleet_handles(self._fleet))
+            _settle(fleet.now[0]["time"], fleet_handles(self._fleet), True)
         begun, known = len(self._fleet.agents), grown(self._fleet)
         for name in ("agents", "sessions"):
             rows, most = getattr(known, name), len(getattr(fleet, name))
@@ -70,11 +74,15 @@ def _copy(fleet: Fleet) -> Fleet:
 
 
 @compiled
-def _settle(time, table):  # type: ignore[no-untyped-def]
-    """Let memory in use be that of the time of the copy."""
+def _settle(time, table, is_copy):  # type: ignore[no-untyped-def]
+    """Let caches be those of a time, and in a copy memory in use, too."""
     fleet = fleet_of(table)
-    for here in fleet.replicas:
-        here.pinned, here.phase = round(usage(here, time) * here.kv_tokens), IDLE
+    for replica in range(len(fleet.replicas)):
+        here = fleet.replicas[replica]
+        if is_copy:
+            here.pinned, here.phase = round(usage(here, time) * here.kv_tokens), IDLE
+        else:
+            evict_until(fleet, replica, time)
 
 
 @rare
@@ -109,8 +117,8 @@ def remember(fleet, known, call, is_own):  # type: ignore[no-untyped-def]
 
 
 @rare
-def count_prompts(fleet, known):  # type: ignore[no-untyped-def]
-    """Let memory in use be the prompts of the calls that were sent and not answered."""
+def count_calls(fleet, known):  # type: ignore[no-untyped-def]
+    """Let the calls that were sent and not answered run, and memory in use be their prompts."""
     for replica in range(len(fleet.replicas)):
         here, tokens = fleet.replicas[replica], 0
         for at in range(here.calls):
@@ -119,4 +127,4 @@ def count_prompts(fleet, known):  # type: ignore[no-untyped-def]
         for _ in range(here.waiting):
             tokens += fleet.calls[row].prompt
             row = fleet.calls[row].next
-        known.replicas[replica].pinned = tokens
+        known.replicas[replica].calls, known.replicas[replica].pinned = here.calls + here.waiting, tokens

@@ -51,16 +51,16 @@ def _sink(fleet, place):  # type: ignore[no-untyped-def]
 
 
 @rare
-def set_key(fleet, index):  # type: ignore[no-untyped-def]
-    """Set a call's place in the order by what it needs now."""
+def set_key(fleet, known, index):  # type: ignore[no-untyped-def]
+    """Set a call's place in the order by what it needs now, as far as the caches are `known`."""
     now, call = fleet.now[0], fleet.calls[index]
     call.key = call.asked_s / 60.0
     if now.order > 0.0:
         most = 0
         for replica in range(len(fleet.replicas)):
-            if found(fleet, call, replica) > most:
-                evict_until(fleet, replica, now.time)
-                most = max(most, found(fleet, call, replica))
+            if found(known, call, replica) > most:
+                evict_until(known, replica, now.time)
+                most = max(most, found(known, call, replica))
         call.key += now.order * (call.target - most) / 1e5
 
 

@@ -244,14 +244,14 @@ def _send(fleet, index, replica):  # type: ignore[no-untyped-def]
 
 
 @rare
-def answer(fleet, index, replica):  # type: ignore[no-untyped-def]
-    """Send an offered call to a replica, or hold it."""
+def answer(fleet, known, index, replica):  # type: ignore[no-untyped-def]
+    """Send an offered call to a replica, or hold it, in its place by what is `known` of the caches."""
     if replica == NONE:
         replica = _idle(fleet, index)
     if replica != NONE:
         _send(fleet, index, replica)
         return
-    set_key(fleet, index)
+    set_key(fleet, known, index)
     if fleet.calls[index].place == NONE:
         join(fleet, index)
 

@@ -17,7 +17,7 @@ from rllib_scale.simulator.replicas.caches import found
 from rllib_scale.simulator.replicas.dynamo import cost, sampled
 from rllib_scale.simulator.replicas.gate import active_at, added_by, open_to
 from rllib_scale.simulator.replicas.handles import fleet_handles, fleet_of
-from rllib_scale.simulator.replicas.known import EXACT, OWN, Knowledge, count_prompts, meet, remember
+from rllib_scale.simulator.replicas.known import EXACT, OWN, Knowledge, count_calls, meet, remember
 from rllib_scale.simulator.replicas.loop import FULL, answer, next_offer
 from rllib_scale.simulator.replicas.service import usage
 from rllib_scale.simulator.replicas.state import NONE, Fleet, grown
@@ -83,7 +83,7 @@ def _score(fleet, known, index, replica, rule, ranges):  # type: ignore[no-untyp
     if kind == SCORES:
         return -_sum_of_scores(fleet, known, call, replica, rule, ranges)
     if kind == MARGINAL:
-        return _marginal_s(fleet, known, call, here, replica, rule)
+        return _marginal_s(fleet, known, call, replica, rule)
     if kind == DYNAMO:
         here.cost = cost(fleet, known, call, replica, rule[_OVERLAP], int(rule[_BLOCK]))
         return here.cost
@@ -107,12 +107,12 @@ def _clockwise(key, replica):  # type: ignore[no-untyped-def]
 @rare
 def _sum_of_scores(fleet, known, call, replica, rule, ranges):  # type: ignore[no-untyped-def]
     """llm-d's scorers by their weights: what it maximises [llm-d-router, plugins/scheduling/scorer]."""
-    here, (least_waiting, most_waiting, least_calls, most_calls) = fleet.replicas[replica], ranges
-    hit = found(known, call, replica)
+    here, seen, hit = fleet.replicas[replica], known.replicas[replica], found(known, call, replica)
+    least_waiting, most_waiting, least_calls, most_calls = ranges
     score = rule[_PREFIX] * hit / call.prompt
-    score += rule[_QUEUE] * _rank(known.replicas[replica].waiting, least_waiting, most_waiting)
-    score += rule[_KV] * (1.0 - usage(known.replicas[replica], fleet.now[0].time))
-    score += rule[_RUNNING] * _rank(here.calls, least_calls, most_calls)
+    score += rule[_QUEUE] * _rank(seen.waiting, least_waiting, most_waiting)
+    score += rule[_KV] * (1.0 - usage(seen, fleet.now[0].time))
+    score += rule[_RUNNING] * _rank(seen.calls, least_calls, most_calls)
     if rule[_TOKENS] > 0.0:
         tokens = here.in_flight + call.target - hit
         score += rule[_TOKENS] * (1.0 - min(1.0, tokens / rule[_THRESHOLD_TOKENS]))
@@ -130,10 +130,10 @@ def _ranges(fleet, known):  # type: ignore[no-untyped-def]
     """Least and most waiting calls, and least and most running calls, of the open replicas."""
     least_waiting, most_waiting, least_calls, most_calls = 2**62, 0, 2**62, 0
     for replica in range(len(fleet.replicas)):
-        here, waiting = fleet.replicas[replica], known.replicas[replica].waiting
-        if here.open:
-            least_waiting, most_waiting = min(least_waiting, waiting), max(most_waiting, waiting)
-            least_calls, most_calls = min(least_calls, here.calls), max(most_calls, here.calls)
+        seen = known.replicas[replica]
+        if fleet.replicas[replica].open:
+            least_waiting, most_waiting = min(least_waiting, seen.waiting), max(most_waiting, seen.waiting)
+            least_calls, most_calls = min(least_calls, seen.calls), max(most_calls, seen.calls)
     return least_waiting, most_waiting, least_calls, most_calls
 
 
@@ -190,22 +190,22 @@ def _keep_light(fleet, most):  # type: ignore[no-untyped-def]
 
 
 @rare
-def _marginal_s(fleet, known, call, here, replica, rule):  # type: ignore[no-untyped-def]
+def _marginal_s(fleet, known, call, replica, rule):  # type: ignore[no-untyped-def]
     """Seconds that a call costs all calls of a replica, its own included, as `adaptive-price` counts them.
 
     Its own: the prefill before it, its prefill, and its answer at the steps that the batch then takes. Of each call
     that decodes there: this prefill, and longer steps while the answer lasts. Of others: the contexts of active
     sessions that it makes the memory lose are computed again when they return.
     """
-    hit = found(known, call, replica)
+    here, seen, hit = fleet.replicas[replica], known.replicas[replica], found(known, call, replica)
     new, answer_tokens = call.target - hit, rule[_ANSWER]
     if expected_tokens(fleet, call) > 0:
         answer_tokens = float(expected_tokens(fleet, call))
     new_s = here.prefill_s * new + here.attention_s * new * (hit + new / 2)
     longer_s = here.call_s + here.context_s * call.prompt
-    step_s = here.step_s + here.call_s * here.decoding + here.context_s * here.context + longer_s
-    cost_s = here.prefill_s * here.backlog + new_s + answer_tokens * step_s
-    cost_s += here.decoding * (new_s + answer_tokens * longer_s)
+    step_s = here.step_s + here.call_s * seen.decoding + here.context_s * seen.context + longer_s
+    cost_s = here.prefill_s * seen.backlog + new_s + answer_tokens * step_s
+    cost_s += seen.decoding * (new_s + answer_tokens * longer_s)
     added = 0 if active_at(fleet, call) == replica else added_by(fleet, call, replica)
     lost = max(0.0, here.active + added - here.kv_tokens)
     return cost_s + rule[_OVERFLOW] * lost * (here.prefill_s + here.attention_s * call.prompt / 2)
@@ -215,7 +215,8 @@ def _marginal_s(fleet, known, call, here, replica, rule):  # type: ignore[no-unt
 def choose(fleet, known, index, rule, rng):  # type: ignore[no-untyped-def]
     """The replica that a rule sends an offered call to, or NONE to hold it.
 
-    It reads caches, waiting calls and memory in use from `known`, and the rest from `fleet`.
+    It reads caches, memory in use and what runs and waits from `known`; from `fleet` what a router counts itself: calls
+    that it has sent and that are not answered, and the agents that are active.
     """
     kind, call = int(rule[0]), fleet.calls[index]
     count, total = 0, 0
@@ -291,17 +292,18 @@ def play(index, until_s, rule, rng, ended, table, known_table, how):  # type: ig
     """
     fleet, known = fleet_of(table), fleet_of(known_table)
     set_gate(fleet.now[0], rule)
+    fleet.now[0].answers_told = how != OWN
     while True:
         if index >= 0:
             call = fleet.calls[index]
             if how != EXACT:
                 meet(fleet, known, call)
             if how == OWN:
-                count_prompts(fleet, known)
+                count_calls(fleet, known)
             replica = choose(fleet, known, index, rule, rng)
             fleet.now[0].decisions += 1
             fleet.now[0].passed += replica == NONE
-            answer(fleet, index, replica)
+            answer(fleet, known, index, replica)
             if how != EXACT and call.replica != NONE:
                 remember(fleet, known, call, how == OWN)
                 if known.now[0].kept_left < known.spare[0]:

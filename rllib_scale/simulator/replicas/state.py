@@ -161,6 +161,7 @@ FLEET = np.dtype(
         ("active_tokens", _F),
         ("active_for_s", _F),  # so long after its last answer an agent is idle, and then away
         ("ends_told", _I),  # whether all agents of a session are away when it has ended
+        ("answers_told", _I),  # whether the lengths of answers are, when they have ended
         # Of the rule:
         ("gate", _F),  # share of a replica's memory that agents may fill; 0: no gate
         ("order", _F),  # minutes of waiting that 100,000 tokens of prefill are worth, in the order of held calls
@@ -239,7 +240,7 @@ def new_fleet(
     for name in ("first_held", "last_held", "cursor", "offers", "emptied"):
         now[name] = NONE
     now["closed_loop"], now["live"], now["active_for_s"], now["ends_told"] = closed_loop, live, active_for_s, ends_told
-    now["head_after_s"], now["most_offers"] = np.inf, OFFERS
+    now["head_after_s"], now["most_offers"], now["answers_told"] = np.inf, OFFERS, True
     now["memory"] = sum(replica.kv_tokens for replica in replicas)
     rows = np.zeros(len(replicas), REPLICA)
     for row, replica in zip(rows, replicas, strict=True):

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from reference.gate import GateSettings
+from reference.gate import Gate, GateSettings
+from reference.replica import Call
 from rllib_scale.compiled import compiled
 from rllib_scale.config.replicas import Replica
 from rllib_scale.simulator.replicas.gate import open_to
@@ -30,7 +31,8 @@ def advance(until_s, ended, table):  # type: ignore[no-untyped-def]
 @compiled
 def send(index, replica, table):  # type: ignore[no-untyped-def]
     """As `answer`, called from Python."""
-    answer(fleet_of(table), index, replica)
+    fleet = fleet_of(table)
+    answer(fleet, fleet, index, replica)
 
 
 @dataclass
@@ -47,6 +49,10 @@ class Case:
         """Mostly where the session is, now and then elsewhere; then the next ones."""
         first = session + (call % 5 == 4)
         return [(first + more) % len(self.replicas) for more in range(len(self.replicas))]
+
+    def preferred(self, gate: Gate, call: Call, openings: list[int]) -> list[int]:
+        """The same for the independent model."""
+        return [at for at in self.prefers(call.session, call.number) if at in openings]
 
 
 def _script(rng: np.random.Generator, room: int) -> tuple[Any, list[list[int]]]:

@@ -74,7 +74,7 @@ def decisions(
 
     loop = case.closed_loop
     of = case.replicas, case.scripts, case.starts, case.live, loop, case.until_s
-    simulate(*of, lambda *call: [int(chosen[call])], GateSettings(), see)
+    simulate(*of, lambda gate, call, _: [int(chosen[call.session, call.number])], GateSettings(), see)
     times = np.array([-1.0, *(time for time, *_ in seen), np.inf])
     is_alone = np.minimum(np.diff(times)[1:], np.diff(times)[:-1]) > 1e-9
     if sent is not None:  # and what is remembered from then on
@@ -282,6 +282,17 @@ def test_own_memory_is_of_what_was_sent_where_as_much_as_fits(seed: int) -> None
         return lmetric(replicas, call, memories) if memories else [0.0] * len(replicas)
 
     check(seed, "lmetric", costs, "own", sent, memory=1)
+
+
+@each_of(range(60), by_default=15)
+def test_to_its_own_memory_all_calls_that_are_not_answered_run(seed: int) -> None:
+    def costs(replicas: list[Replica], call: Call) -> list[float]:
+        calls = [[*replica.running, *replica.waiting] for replica in replicas]
+        running = min_max([len(each) for each in calls])
+        tokens = [sum(call.prompt for call in each) for each in calls]
+        return [-2 * (1 - tokens[at] / replica.facts.kv_tokens) - running[at] for at, replica in enumerate(replicas)]
+
+    check(seed, "weighted-scores:prefix_cache=0,running_requests=1", costs, "own")
 
 
 @each_of(range(60), by_default=15)

@@ -106,7 +106,7 @@ def account(calls: list[Asked], sizes: dict[tuple[int, int], int], begin_s: floa
 def of_reference(case: Case) -> tuple[list[Asked], dict[tuple[int, int], int], dict[int, float]]:
     """Calls asked by the end of a case, of the reference that plays until all are answered; sizes; ends of sessions."""
     rest = (case.starts, case.live, case.closed_loop)
-    every, _ = reference.simulate(case.replicas, case.scripts, *rest, 1e9, case.prefers, case.gate)
+    every, _ = reference.simulate(case.replicas, case.scripts, *rest, 1e9, case.preferred, case.gate)
     sizes, over, calls = dict[tuple[int, int], int](), dict[int, float](), list[Asked]()
     for call in every:
         script = case.scripts.first_task[case.starts[call.session]["script"]]

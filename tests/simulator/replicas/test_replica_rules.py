@@ -108,8 +108,6 @@ def test_what_a_rule_knows_is_part_of_the_protocol_and_refused_where_nobody_read
         engine.step([0])
     with pytest.raises(UserError, match=r"observation\.caches own: only rules"):
         play(AdaptiveGate(np.zeros(len(gate.GATE_TERMS) + len(gate.PLACE_TERMS))), own, 5, [0])
-    with pytest.raises(UserError, match=r"observation\.caches own: not with a gate"):
-        played("lmetric:gate=1", own)
     with pytest.raises(ValueError, match=r"observation\.caches: has no effect with service fixed; leave it out"):
         EnvConfig.model_validate({"observation": {"caches": 5.0}})
 

@@ -32,7 +32,7 @@ def agree(seed: int) -> None:
     """A fleet agrees with the model that takes every step call by call: pauses and the order of release, too."""
     case = random_case(seed)
     of = case.replicas, case.scripts, case.starts, case.live, case.closed_loop, case.until_s
-    calls, gate = simulate(*of, case.prefers, case.gate)
+    calls, gate = simulate(*of, case.preferred, case.gate)
     fleet = played(case)
     records = fleet.records[: fleet.now[0]["records"]]
     by_call = {(int(row["session"]), int(row["call"])): row for row in records}
