@@ -126,19 +126,19 @@ def _print_comparison(frame: pd.DataFrame, problem: Problem) -> None:
 
     methods, unfinished = frame["method"].unique(), any(row["mean"]["unfinished"] > 0 for row in rows)
     columns: dict[str, Any] = {"scheduler": "method"} if len(methods) > 1 else {}
-    columns |= {"servers": "servers", "mean response of all tasks that arrived (s) ↓": all_tasks}
+    columns |= {"servers": "servers"}
     if "hit_rate" not in frame:
+        columns |= {"mean response of all tasks that arrived (s) ↓": all_tasks}
         columns |= {"mean JCT (s) ↓": mean("jct_mean_s", 2), "completed ↑": mean("completed", 1)}
         if unfinished:
             done = {"unfinished ↓": mean("unfinished", 1), "response of completed (s) ↓": mean("response_mean_s", 2)}
             columns |= done
         columns |= {"return ↑": mean("episode_return", 2)}
     else:
-        columns |= {"99 % of them (s) ↓": mean("response_censored_p99_s", 1), "turn (s) ↓": mean("jct_censored_s", 1)}
-        columns |= {"99 % of turns (s) ↓": mean("jct_censored_p99_s", 0)}
-        columns |= {"longest hold (s) ↓": mean("longest_hold_s", 0)}
-        columns |= {"TTFT p95 (s) ↓": mean("ttft_p95_s", 2), "hit rate ↑": mean("hit_rate", 2)}
-        columns |= {"output/GPU h ↑": mean("output_per_gpu_hour", 0)}
+        columns |= {"call (s) ↓": all_tasks, "p99 of calls ↓": mean("response_censored_p99_s", 1)}
+        columns |= {"turn (s) ↓": mean("jct_censored_s", 1), "p99 of turns ↓": mean("jct_censored_p99_s", 0)}
+        columns |= {"longest hold ↓": mean("longest_hold_s", 0), "p95 of TTFT ↓": mean("ttft_p95_s", 2)}
+        columns |= {"hit rate ↑": mean("hit_rate", 2), "tokens/GPU h ↑": mean("output_per_gpu_hour", 0)}
     if problem.workload is not None and problem.workload.has_deadlines:
         columns["in time ↑"] = lambda row: "-" if math.isnan(share := row["mean"]["slo_share"]) else f"{share:.0%}"
     if any(row["invalid_share"] > 0 for row in rows):
@@ -152,7 +152,7 @@ def _print_comparison(frame: pd.DataFrame, problem: Problem) -> None:
     parts = (f"{what} ({', '.join(who)})" if len(observed) > 1 else str(what) for what, who in observed.items())
     caption = "JCT: job completion time of a workflow that was completed; "
     if "hit_rate" in frame:
-        caption = "turns, and the 99th percentiles, with what is still open; "
+        caption = "means and percentiles [s] count open calls and turns; TTFT: time to first token; "
     caption += f"↑ more is better, ↓ less is better; observability: {'; '.join(parts)}"
     show(rows, columns, title, caption=caption)
 
