@@ -7,12 +7,13 @@ import json
 import math
 import os
 import sys
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import click
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
+from rich.console import Console, JustifyMethod
 from rich.markup import escape
 from rich.table import Table
 
@@ -75,12 +76,15 @@ def show(
         box=SIMPLE_HEAD,
         pad_edge=False,
     )
-    shown = []
-    for position, (heading, of_row) in enumerate(columns.items()):
-        cells = [_cell(row.get(of_row) if isinstance(of_row, str) else of_row(row)) for row in rows]
+    shown = [[_cell(row.get(key) if isinstance(key, str) else key(row)) for row in rows] for key in columns.values()]
+    widest = [max(map(len, (heading, *cells))) for heading, cells in zip(columns, shown, strict=True)]
+    is_wide = sum(widest) + 3 * len(columns) > console.width
+    for position, (heading, cells) in enumerate(zip(columns, shown, strict=True)):
         is_number = all(cell[:1] in set("+-0123456789") for cell in cells)
-        table.add_column(heading, justify="right" if is_number else "left", no_wrap=position == 0, overflow="fold")
-        shown.append(cells)
+        if is_number and is_wide:  # numbers stay whole: only their heading is broken
+            heading = textwrap.fill(heading, max(7, *map(len, [*heading.split(), *cells])))
+        justify: JustifyMethod = "right" if is_number else "left"
+        table.add_column(heading, justify=justify, no_wrap=position == 0 or (is_number and is_wide), overflow="fold")
     for line in zip(*shown, strict=True):
         table.add_row(*line)
     console.print(table)

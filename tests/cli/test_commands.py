@@ -24,6 +24,7 @@ from refused import refused
 from rllib_scale import presets
 from rllib_scale.cli import doctor, main
 from rllib_scale.cli.problems import Problem
+from rllib_scale.cli.terminal import show
 from rllib_scale.config import METHODS, SCENARIOS, TrialConfig, scenario
 from rllib_scale.config.plan import SweepConfig
 from rllib_scale.config.yaml_files import parse_yaml
@@ -481,3 +482,11 @@ def test_the_shell_is_given_its_completion() -> None:
     program = Path(sys.executable).parent / "rllib-scale"
     env = os.environ | {"_RLLIB_SCALE_COMPLETE": "bash_complete", "COMP_WORDS": "rllib-scale simul", "COMP_CWORD": "1"}
     assert "simulate" in process(str(program), env=env).stdout
+
+
+def test_a_wide_table_breaks_headings_and_no_number(capsys: pytest.CaptureFixture[str]) -> None:
+    row = {"scheduler": "lmetric:gate=.95,order=3"} | {f"99th percentile of {k} (s) ↓": 71.525 + k for k in range(9)}
+    show([row], {heading: heading for heading in row})
+    printed = capsys.readouterr().out
+    assert all(f"{row[heading]:.3f}" in printed for heading in row if heading != "scheduler")
+    assert max(map(len, printed.splitlines())) <= 120
