@@ -26,8 +26,8 @@ def main(names: tuple[str, ...], sessions: Path | None) -> None:
 
 def _predict(receipt: Receipt, sessions: Path | None) -> None:
     setting = receipt.setting
-    if setting.part == "blind" and receipt.measured is not None:
-        raise click.ClickException(f"{receipt.name}: its result is known; a blind prediction stays as it is")
+    if setting.part != "seen" and receipt.measured is not None:
+        raise click.ClickException(f"{receipt.name}: its result is known; the prediction stays as it is")
     if setting.workload.kind == "recorded" and sessions is None:
         raise click.ClickException(f"{receipt.name}: needs --sessions")
     found = predict(setting, engines()[setting.engine], sessions)

@@ -19,6 +19,7 @@ from rllib_scale.config.replicas import PRESETS, Replica
 from rllib_scale.config.yaml_files import build_model, parse_yaml, read_text
 
 HERE = Path(__file__).parent
+PARTS = ("seen", "half seen", "blind")
 ALL = "all"
 """The load that stands for all of them: the mean over them."""
 REQUEST_S = 0.0164
@@ -52,7 +53,8 @@ class Facts(Model):
     width: Count = Field(description="of attention: heads times their size")
     kv_bytes: Count = Field(description="that a step reads for each token of context")
     active_b: Positive = Field(description="active weights [1e9]")
-    prefill_tokens_s: Positive | None = Field(default=None, description="published, of one prompt of 8,192 tokens")
+    prefill_tokens_s: Positive | None = Field(default=None, description="published, of one prompt of `prefill_prompt`")
+    prefill_prompt: Count = 8192
     kv_tokens: Count
     token_budget: Count = 8192
     max_calls: Count = 256
@@ -66,7 +68,7 @@ class Facts(Model):
         attention_s = 4 * (self.attention_layers or self.layers) * self.width / peak
         prefill_s = 2 * self.active_b * 1e9 / peak
         if self.prefill_tokens_s is not None:
-            prompt = 8192
+            prompt = self.prefill_prompt
             rest_s = REQUEST_S + step_s + call_s + attention_s * prompt**2 / 2
             prefill_s = 1 / self.prefill_tokens_s - rest_s / prompt
         return Replica(
@@ -123,6 +125,7 @@ class Ladder(Model):
         default=100, description="a prompt that was sent before is cached but for its last block"
     )
     stages: list[tuple[Positive, Positive]] = Field(description="requests/s, seconds")
+    arrivals: Literal["poisson", "constant"] = "poisson"
     warm_up: int = Field(default=1, ge=0, description="stages that do not count")
 
 
@@ -208,7 +211,7 @@ class Setting(Model):
     """What was run, and how it is played."""
 
     title: str
-    part: Literal["seen", "blind"]
+    part: Literal["seen", "half seen", "blind"]
     source: str
     rebuilt: str = Field(description="what is not published, and what is taken for it")
     engine: str
@@ -295,9 +298,9 @@ def _read(model: type[M], path: Path) -> M:
 
 
 def receipts() -> list[Receipt]:
-    """All of the book, the seen ones first."""
+    """All of the book, by part and name."""
     found = [Receipt(path.parent) for path in sorted(HERE.glob("*/setting.yaml"))]
-    return sorted(found, key=lambda receipt: (receipt.setting.part == "blind", receipt.name))
+    return sorted(found, key=lambda receipt: (PARTS.index(receipt.setting.part), receipt.name))
 
 
 def engines() -> dict[str, Engine]:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from benchmarks.receipts.book import ALL, HERE, Measured, Predicted, Receipt, Values
+from benchmarks.receipts.book import ALL, HERE, PARTS, Measured, Predicted, Receipt, Values
 
 NEAR = math.log(1.25)
 """A size is right within this."""
@@ -142,7 +142,7 @@ def _lines(book: list[Receipt]) -> Iterator[str]:
         "| part | receipts | signs | pairs in order | sizes within 25 % | cliff |",
         "|---|---|---|---|---|---|",
     ]
-    for part in ("seen", "blind"):
+    for part in PARTS:
         yield _count_line(part, [receipt for receipt in compared if receipt.setting.part == part])
     yield from ["", *_counts_text(compared), "", *_floor_text(compared), ""]
     yield from ["## Misses", ""]

@@ -46,15 +46,16 @@ def predict(setting: Setting, engine: Engine, sessions: Path | None) -> Predicte
 def _of_seeds(setting: Setting, replica: Replica, seeds: int, sessions: Path | None) -> _Lists:
     found: _Lists = {}
     with TemporaryDirectory() as folder:
-        for name, policy in setting.policies.items():
-            for seed in range(seeds):
+        for seed in range(seeds):
+            for name, policy in setting.policies.items():
                 for load, calls, window in _played(setting, replica, policy, seed, Path(folder), sessions):
                     of_calls = metrics(calls, *window)
                     for metric in setting.metrics:
                         value = of_calls[metric]
                         found.setdefault(name, {}).setdefault(metric, {}).setdefault(load, []).append(value)
-            for of in found[name].values():
-                of[ALL] = [float(np.mean(loads)) for loads in zip(*of.values(), strict=True)]
+    for by_metric in found.values():
+        for of in by_metric.values():
+            of[ALL] = [float(np.mean(loads)) for loads in zip(*of.values(), strict=True)]
     return found
 
 
@@ -108,7 +109,7 @@ def _played(
 ) -> Found:
     work = setting.workload
     if isinstance(work, Ladder):
-        service, lines = _written(_ladder(work, seed), work.block_tokens, folder)
+        service, lines = _written(work, 0, seed, folder)
         calls = _once(setting, replica, policy, service, lines, seed)
         for number in range(work.warm_up, len(work.stages)):
             # Recorded times begin with the first arrival.
@@ -122,7 +123,7 @@ def _played(
         service = {"trace": str(sessions.absolute())} if sessions is not None else {}
         if isinstance(work, Conversations):
             count = live if work.measured_s is None else work.drawn
-            service, lines = _written(_turns(work, count, seed), work.block_tokens, folder)
+            service, lines = _written(work, count, seed, folder)
             if work.measured_s is None:
                 yield str(live), _once(setting, replica, policy, service, lines, seed), (0.0, None)
                 continue
@@ -133,11 +134,12 @@ def _played(
         yield str(live), calls[calls["end_s"] >= work.warm_up_s], (work.warm_up_s, work.measured_s)
 
 
-def _written(requests: Iterator[dict[str, Any]], block_tokens: int, folder: Path) -> tuple[dict[str, Any], Any]:
-    """Settings of a service that plays requests, which are written to a file of their own; and the requests."""
-    lines = list(requests)
-    path = folder / f"{len(list(folder.iterdir()))}.jsonl"
-    path.write_text("".join(f"{json.dumps(line)}\n" for line in lines), encoding="utf-8")
+def _written(work: Ladder | Conversations, count: int, seed: int, folder: Path) -> tuple[dict[str, Any], Any]:
+    """Settings of a service that plays a workload, which is written once for all policies; and its requests."""
+    lines = list(_ladder(work, seed) if isinstance(work, Ladder) else _turns(work, count, seed))
+    path, block_tokens = folder / f"{seed}-{count}.jsonl", work.block_tokens
+    if not path.exists():
+        path.write_text("".join(f"{json.dumps(line)}\n" for line in lines), encoding="utf-8")
     return {"trace": str(path), "format": "mooncake", "block_size": block_tokens, "part": "all"}, lines
 
 
@@ -177,7 +179,10 @@ def _ladder(work: Ladder, seed: int) -> Iterator[dict[str, Any]]:
     shared, own = work.prefix_tokens // blocks, -(-work.question_tokens // blocks)
     sent = 0
     for stage, (rate, seconds) in enumerate(work.stages):
-        times = sorted(rng.uniform(0, seconds) for _ in range(round(rate * seconds)))
+        count = round(rate * seconds)
+        times = [number / rate for number in range(count)]
+        if work.arrivals == "poisson":
+            times = sorted(rng.uniform(0, seconds) for _ in range(count))
         for time_s in times:
             group, number = prompts[sent % len(prompts)]
             first, second = 10**4 * group, 10**8 + 10**4 * (group * work.prompts + number)
