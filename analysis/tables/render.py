@@ -26,6 +26,7 @@ from ..labels import direction, label
 SUFFIXES = ("_sd", "_low", "_high", "_verdict", "_note", "_p_adjusted", "_better")
 NAME_WIDTH = 28
 """Longer names wrap on a terminal."""
+_BEHIND_SIGNS = re.compile(r"(?<=[,;=:/_(])|(?<=[.-])(?!\d)")
 HEADING_WIDTH = 12
 """Width of a column's heading there; longer words are on their own line."""
 
@@ -165,6 +166,21 @@ def to_terminal(table: pd.DataFrame, title: str, columns: Sequence[str], width: 
     return Group(Text(title, style="bold"), _rich_table(table, shown)), left_out
 
 
+def wrapped(name: str, width: int = NAME_WIDTH) -> str:
+    """A name in lines of at most so many characters: broken at spaces, long words behind signs, never in a number.
+
+    >>> wrapped("scale (algorithm.learning_rate=0.0003, λ2=0.01)", 20).splitlines()
+    ['scale (algorithm.', 'learning_rate=', '0.0003, λ2=0.01)']
+    """
+    lines = [""]
+    for word in re.findall(r"\S+\s*", name):
+        for part in _BEHIND_SIGNS.split(word) if len(word.rstrip()) > width else [word]:
+            if lines[-1] and len((lines[-1] + part).rstrip()) > width:
+                lines.append("")
+            lines[-1] += part
+    return "\n".join(line.rstrip() for line in lines)
+
+
 def _longest(values: pd.Series) -> int:
     return max((len(str(value)) for value in values), default=0)
 
@@ -177,5 +193,6 @@ def _rich_table(rows: pd.DataFrame, columns: Sequence[str]) -> Table:
         heading = [*textwrap.wrap(label(column), HEADING_WIDTH), *direction(column).rsplit(maxsplit=1)]
         rich_table.add_column("\n".join(heading), justify="left" if is_text else "right", **how)
     for row in rows.to_dict("records"):
-        rich_table.add_row(*(Text("\n".join(cell_lines(row, column))) for column in columns))
+        cells = {column: "\n".join(cell_lines(row, column)) for column in columns}
+        rich_table.add_row(*(Text(wrapped(cell) if name in TEXT_COLUMNS else cell) for name, cell in cells.items()))
     return rich_table

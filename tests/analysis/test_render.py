@@ -88,6 +88,25 @@ def test_page_terminal_and_latex_agree_to_the_digit(rows: list[dict[str, float]]
     assert sorted(NUMBER.findall(text)) == sorted(NUMBER.findall(cells(kept))), "a column is there as a whole or not"
 
 
+settings = st.dictionaries(
+    st.sampled_from(["algorithm.learning_rate", "λ2", "network.embedding_dim", "env.workload.offered_load_of_a_day"]),
+    st.floats(-1e6, 1e6) | st.integers(0, 10**9) | st.lists(st.floats(0, 1), min_size=1, max_size=3),
+    min_size=1,
+)
+
+
+@given(st.lists(settings, min_size=1, max_size=3), st.integers(60, 120))
+def test_a_long_name_wraps_in_no_number(names: list[dict[str, object]], width: int) -> None:
+    """`learning_rate=0.0003` became `0.00` and `03`."""
+    variants = [f"scale ({', '.join(f'{path}={value}' for path, value in own.items())})" for own in names]
+    text, left_out = terminal_text(pd.DataFrame({"variant": variants, "completed": 8.37}), width)
+    assert not left_out
+    told = [number for one in variants for number in NUMBER.findall(one)]
+    shown = NUMBER.findall(re.sub(r" +8\.37$", "", text, flags=re.MULTILINE))
+    assert shown == told
+    assert "".join(text.replace("8.37", "").split()).endswith("".join("".join(variants).split()))
+
+
 def test_a_csv_loses_no_digit() -> None:
     table = pd.DataFrame({"variant": ["scale"], "kl": [0.004949], "completed": [1 / 3], "seeds_note": [None]})
     assert to_csv(table) == f"variant,kl,completed,seeds_note\nscale,0.004949,{1 / 3!r},\n"
