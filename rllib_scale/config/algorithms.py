@@ -238,7 +238,7 @@ class SAC(OffPolicy):
 class WholeEpisodes(Drawn):
     """Algorithms that play whole episodes, at least one for each number of servers."""
 
-    name: Literal["cma", "reinforce"]
+    name: Literal["cma", "es", "reinforce"]
     epochs: Count
     instances: Episodes
     validation_instances: Episodes
@@ -255,8 +255,8 @@ class WholeEpisodes(Drawn):
         return self
 
 
-class CMAES(WholeEpisodes):
-    """CMA-ES over the weights of a rule; a generation is an epoch.
+class Searched(WholeEpisodes):
+    """A search over the weights of a rule; a generation is an epoch.
 
     A score is the mean of ln(objective [s]) over numbers of servers and instances. All candidates of a generation play
     the same instances; each generation plays new ones.
@@ -264,7 +264,7 @@ class CMAES(WholeEpisodes):
 
     asks: ClassVar = None
 
-    name: Literal["cma"]
+    name: Literal["cma", "es"]
     rule: Literal["context-price", "adaptive-price", "adaptive-gate"] = Field(
         default="context-price", description="what is searched: each is a method"
     )
@@ -294,9 +294,29 @@ class CMAES(WholeEpisodes):
     validation_instances: Episodes = Field(default=32, description="episodes that validate the mean of the search")
 
     @model_validator(mode="after")
-    def _begins_as_its_rule(self) -> CMAES:
+    def _begins_as_its_rule(self) -> Searched:
         if self.rule != "context-price" and self.initial != PriceParameters():
             raise ValueError(f"algorithm.initial: {self.rule} has an initial rule of its own; leave it out")
+        return self
+
+
+class CMAES(Searched):
+    """By CMA-ES, of which only the diagonal of the covariance is learned."""
+
+    name: Literal["cma"]
+
+
+class ES(Searched):
+    """By steps of Adam along a gradient that is estimated from pairs of candidates, on either side of the mean."""
+
+    name: Literal["es"]
+    learning_rate: LearningRate = Field(default=0.1, description="of Adam, in units of the initial steps of the rule")
+    ranks: bool = Field(default=True, description="ranks of the scores of a generation stand for the scores")
+
+    @model_validator(mode="after")
+    def _candidates_are_pairs(self) -> ES:
+        if self.population % 2:
+            raise ValueError(f"algorithm.population {self.population}: es plays pairs; valid: even numbers")
         return self
 
 
@@ -333,6 +353,6 @@ class Reinforce(WholeEpisodes):
     validation_instances: Episodes = Field(default=8, description="episodes that validate the policy, by argmax")
 
 
-AnyAlgorithm = Annotated[PPO | Imitation | DQN | SAC | CMAES | Reinforce, Field(discriminator="name")]
+AnyAlgorithm = Annotated[PPO | Imitation | DQN | SAC | CMAES | ES | Reinforce, Field(discriminator="name")]
 ALGORITHM_MODELS = models_of(AnyAlgorithm)
 """Name of an algorithm -> its model."""

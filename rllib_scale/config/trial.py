@@ -8,7 +8,6 @@ from typing import Any, Literal
 from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
 
 from rllib_scale.config.algorithms import (
-    CMAES,
     PPO,
     AnyAlgorithm,
     Imitation,
@@ -16,6 +15,7 @@ from rllib_scale.config.algorithms import (
     Minibatched,
     Reinforce,
     Rewarded,
+    Searched,
     WholeEpisodes,
 )
 from rllib_scale.config.base import Model, Seed
@@ -250,7 +250,7 @@ class TrialConfig(Model):
     @property
     def rule(self) -> str | None:
         """The price rule that is searched; None: a network is trained."""
-        return self.algorithm.rule if isinstance(self.algorithm, CMAES) else None
+        return self.algorithm.rule if isinstance(self.algorithm, Searched) else None
 
     @property
     def visits(self) -> bool:
@@ -355,7 +355,7 @@ def trained_on(env: EnvConfig, algorithm: Any) -> EnvConfig:
         reward = RewardConfig(name="tasks-in-system", energy_power=env.reward.energy_power)
         return env.model_copy(update={"observation": ObservationConfig(), "reward": reward})
     observation = env.observation
-    if isinstance(algorithm, CMAES):
+    if isinstance(algorithm, Searched):
         observation = ObservationConfig()
     if isinstance(algorithm, Reinforce):
         observation = observation.model_copy(update={"feature_set": "paper"})

@@ -177,7 +177,7 @@ TRAINING_COLUMNS: dict[str, tuple[str, str]] = {
         "float64",
         "mean ln(policy so far / fastest-idle) on the validation episodes, where it was tried",
     ),
-    "step_size": ("float64", "CMA-ES: sigma after the generation"),
+    "step_size": ("float64", "searches: deviation of the candidates after the generation, CMA-ES: sigma"),
 }
 
 TRAININGS_COLUMNS: dict[str, tuple[str, str]] = {

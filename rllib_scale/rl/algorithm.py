@@ -36,7 +36,7 @@ ROUNDS_BETWEEN_SNAPSHOTS = 16
 of DQN."""
 RESTART_TIMEOUT_S = 180.0
 """Within which a lost environment runner must restart: Ray may have to notice the loss of a node first."""
-NOT_BY_EXACT_SAMPLING = {"ignore_env_runner_failures": "restart_failed_env_runners"}
+NOT_BY_REPEATING = {"ignore_env_runner_failures": "restart_failed_env_runners"}
 """See `refuse_unfollowed`."""
 Sample = Callable[[EnvRunner], list[SingleAgentEpisode]]
 
@@ -61,55 +61,22 @@ class Failure(NamedTuple):
         return error
 
 
-class ExactSampling(Algorithm):
-    """Algorithms to which the loss of a remote environment runner makes no difference.
+class Asking(Algorithm):
+    """What asks its remote environment runners for work, and waits for those that are lost."""
 
-    RLlib trains on what the other runners deliver, or on nothing, and a restarted runner begins its workloads anew. It
-    does not notice a runner that was lost and restarted while nobody called it. Here a lost runner, once it is back,
-    gets the sampler of the last snapshot, repeats the rounds of sampling since then with the weights of each, and then
-    samples what the others have sampled. The result is bit for bit that of a training without the loss. RLlib's
-    checkpoints hold the state of the local runner alone; they are completed by the sampler of each remote one.
-    """
+    runner_restarts = 0
+    """How often a remote environment runner was lost and came back."""
 
     def setup(self, config: Any) -> None:
         """Build as RLlib does."""
-        refuse_unfollowed(config, NOT_BY_EXACT_SAMPLING)
-        self._processes: dict[int, str] = {}  # worker index -> Ray's id of its process
-        self._samplers: dict[int, dict[str, Any]] = {}  # worker index -> its state at the last snapshot
-        self._rounds: list[tuple[dict[str, Any], Sample]] = []  # since then: weights, and what was called
-        self.runner_restarts = 0
-        """How often a remote environment runner was lost and came back."""
+        refuse_unfollowed(config, NOT_BY_REPEATING)
         super().setup(config)
-        self._catch_up(self._remote_runners())
-        self._take_snapshot()
 
-    def sample_round(self, sample: Sample) -> tuple[list[SingleAgentEpisode], list[Any]]:
-        """The episodes of all environment runners, in the order of their indices, and the metrics of each.
-
-        Args:
-            sample: calls for the episodes of one runner, in its process.
-
-        Raises:
-            RuntimeError: lost runners do not come back, or runners are lost again and again.
-        """
-        runner = self.env_runner_group.local_env_runner
-        if not self._remote_runners():
-            return sample(runner), [runner.get_metrics()]
-        if len(self._rounds) == ROUNDS_BETWEEN_SNAPSHOTS:
-            self._take_snapshot()
-        # Samples and metrics in one call: a runner that is lost between two would be counted and not learned from.
-        results = self._ask_all(lambda runner: (sample(runner), runner.get_metrics()))
-        self._rounds.append((self._weights(), sample))
-        return [episode for episodes, _ in results for episode in episodes], [metrics for _, metrics in results]
-
-    def _remote_runners(self) -> set[int]:
+    def remote_runners(self) -> set[int]:
+        """Their indices."""
         return set(range(1, self.env_runner_group.num_remote_workers() + 1))
 
-    def _weights(self) -> dict[str, Any]:
-        """A copy of those that the environment runners act by."""
-        return copy.deepcopy(self.env_runner_group.local_env_runner.get_state(components=[COMPONENT_RL_MODULE]))
-
-    def _ask(self, work: Callable[[EnvRunner], Any], runners: set[int]) -> list[tuple[int, str, Any]]:
+    def ask(self, work: Callable[[EnvRunner], Any], runners: set[int]) -> list[tuple[int, str, Any]]:
         """Index, process and result of each of these runners that answers.
 
         An error in its work is a result, too, and is raised here: RLlib would end the process and start another one, in
@@ -136,24 +103,8 @@ class ExactSampling(Algorithm):
                 raise result.again(index)
         return answers
 
-    def _ask_all(self, work: Callable[[EnvRunner], Any]) -> list[Any]:
-        """The result of each remote runner, in the order of their indices; lost ones are brought up to date first."""
-        results: dict[int, Any] = {}
-        for _ in range(MAX_REPEATS):
-            missing = self._remote_runners() - set(results)
-            # Only those without a result are asked again: the others have gone on with their workloads.
-            answers = self._ask(work, missing)
-            # An answer from another process is of a runner that was restarted unnoticed: it began its workloads anew.
-            results |= {index: result for index, process, result in answers if process == self._processes.get(index)}
-            missing -= set(results)
-            if not missing:
-                return [result for _, result in sorted(results.items())]
-            self._await_runners()
-            self._catch_up(missing)
-        raise RuntimeError(f"environment runners were lost in {MAX_REPEATS} rounds of sampling on end")
-
-    def _await_runners(self) -> None:
-        """Wait until Ray has restarted the lost environment runners, and give them the weights."""
+    def await_runners(self) -> None:
+        """Wait until Ray has restarted the lost environment runners."""
         group, deadline = self.env_runner_group, time.monotonic() + RESTART_TIMEOUT_S
         while lost := group.num_remote_workers() - group.num_healthy_remote_workers():
             if time.monotonic() > deadline:
@@ -162,7 +113,66 @@ class ExactSampling(Algorithm):
                 )
             time.sleep(0.5)
             self.restore_env_runners(group)
-        group.sync_weights(from_worker_or_learner_group=self.learner_group, inference_only=True)
+
+
+class ExactSampling(Asking):
+    """Algorithms to which the loss of a remote environment runner makes no difference.
+
+    RLlib trains on what the other runners deliver, or on nothing, and a restarted runner begins its workloads anew. It
+    does not notice a runner that was lost and restarted while nobody called it. Here a lost runner, once it is back,
+    gets the sampler of the last snapshot, repeats the rounds of sampling since then with the weights of each, and then
+    samples what the others have sampled. The result is bit for bit that of a training without the loss. RLlib's
+    checkpoints hold the state of the local runner alone; they are completed by the sampler of each remote one.
+    """
+
+    def setup(self, config: Any) -> None:
+        """Build as RLlib does."""
+        self._processes: dict[int, str] = {}  # worker index -> Ray's id of its process
+        self._samplers: dict[int, dict[str, Any]] = {}  # worker index -> its state at the last snapshot
+        self._rounds: list[tuple[dict[str, Any], Sample]] = []  # since then: weights, and what was called
+        super().setup(config)
+        self._catch_up(self.remote_runners())
+        self._take_snapshot()
+
+    def sample_round(self, sample: Sample) -> tuple[list[SingleAgentEpisode], list[Any]]:
+        """The episodes of all environment runners, in the order of their indices, and the metrics of each.
+
+        Args:
+            sample: calls for the episodes of one runner, in its process.
+
+        Raises:
+            RuntimeError: lost runners do not come back, or runners are lost again and again.
+        """
+        runner = self.env_runner_group.local_env_runner
+        if not self.remote_runners():
+            return sample(runner), [runner.get_metrics()]
+        if len(self._rounds) == ROUNDS_BETWEEN_SNAPSHOTS:
+            self._take_snapshot()
+        # Samples and metrics in one call: a runner that is lost between two would be counted and not learned from.
+        results = self._ask_all(lambda runner: (sample(runner), runner.get_metrics()))
+        self._rounds.append((self._weights(), sample))
+        return [episode for episodes, _ in results for episode in episodes], [metrics for _, metrics in results]
+
+    def _weights(self) -> dict[str, Any]:
+        """A copy of those that the environment runners act by."""
+        return copy.deepcopy(self.env_runner_group.local_env_runner.get_state(components=[COMPONENT_RL_MODULE]))
+
+    def _ask_all(self, work: Callable[[EnvRunner], Any]) -> list[Any]:
+        """The result of each remote runner, in the order of their indices; lost ones are brought up to date first."""
+        results: dict[int, Any] = {}
+        for _ in range(MAX_REPEATS):
+            missing = self.remote_runners() - set(results)
+            # Only those without a result are asked again: the others have gone on with their workloads.
+            answers = self.ask(work, missing)
+            # An answer from another process is of a runner that was restarted unnoticed: it began its workloads anew.
+            results |= {index: result for index, process, result in answers if process == self._processes.get(index)}
+            missing -= set(results)
+            if not missing:
+                return [result for _, result in sorted(results.items())]
+            self.await_runners()
+            self.env_runner_group.sync_weights(from_worker_or_learner_group=self.learner_group, inference_only=True)
+            self._catch_up(missing)
+        raise RuntimeError(f"environment runners were lost in {MAX_REPEATS} rounds of sampling on end")
 
     def _take_snapshot(self) -> None:
         """Keep the samplers of all remote runners as they are; RLlib's own runner has none."""
@@ -186,7 +196,7 @@ class ExactSampling(Algorithm):
                 # Repeated rounds were learned from before the loss.
                 runner.get_metrics()  # have been counted
 
-        for index, process, _ in self._ask(repeat, runners):
+        for index, process, _ in self.ask(repeat, runners):
             self.runner_restarts += process != self._processes.get(index, process)
             self._processes[index] = process
 
@@ -213,7 +223,7 @@ class ExactSampling(Algorithm):
                 runner[COMPONENT_SAMPLER]["worker_index"]: runner for runner in state[COMPONENT_REMOTE_SAMPLERS]
             }
             self._rounds.clear()
-            self._catch_up(self._remote_runners())
+            self._catch_up(self.remote_runners())
 
 
 class SchedulingPPO(ExactSampling, PPO):

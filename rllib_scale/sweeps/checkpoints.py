@@ -27,7 +27,7 @@ from rllib_scale.files import write_atomic, write_json
 from rllib_scale.results.storage import Location
 
 CONTENTS = "contents.json"
-FORMAT = 5
+FORMAT = 6
 """Changes when something that a checkpoint's pickles name moves or changes its meaning."""
 _FILE = re.compile(r"epoch-(\d{6,})\.zip")
 _RUN = re.compile(r"/(run-\d+)/")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 
-from rllib_scale.config import CMAES, PPO, EnvConfig, Reinforce, TrialConfig
+from rllib_scale.config import PPO, EnvConfig, Reinforce, TrialConfig
+from rllib_scale.config.algorithms import Searched
 from rllib_scale.config.plan import EvaluationUnit, Plan
 from rllib_scale.errors import counted
 
@@ -17,14 +18,14 @@ RATES = {
     "DQN": (1.55, 0.020),
     "SAC": (2.63, 0.038),
     "Imitation": (0.032, 0.0008),
-    "CMAES": (0.01, 0.0),
+    "Searched": (0.01, 0.0),
     "Reinforce": (1.93, 0.038),
     "rule": (0.1, 0.0),
     "policy": (0.106, 0.0021),
 }
 """CPU seconds of 1000 units without servers, and more for each server, by `python -m benchmarks rates --rounds 1`.
 
-A unit is an env step, and of CMA-ES, REINFORCE, rules and policies a task of an episode. PPO's network is that of
+A unit is an env step, and of searches, REINFORCE, rules and policies a task of an episode. PPO's network is that of
 `scale`, and a pass is one of its `passes`; rules are the mean of four.
 """
 
@@ -68,9 +69,9 @@ def units_per_epoch(trial: TrialConfig) -> float | None:
     algorithm, tasks = trial.algorithm, workload_tasks(trial.env)
     if tasks is None:
         return None
-    copies = algorithm.population if isinstance(algorithm, CMAES) else 1
+    copies = algorithm.population if isinstance(algorithm, Searched) else 1
     copies = algorithm.episodes if isinstance(algorithm, Reinforce) else copies
-    assert isinstance(algorithm, CMAES | Reinforce)
+    assert isinstance(algorithm, Searched | Reinforce)
     return tasks * copies * algorithm.instances
 
 
@@ -91,7 +92,8 @@ def _training_s(trial: TrialConfig) -> float | None:
     if isinstance(trial.algorithm, PPO):
         each = _rate("sampling", servers) + trial.algorithm.passes * _rate("pass", servers)
     else:
-        each = _rate(type(trial.algorithm).__name__, servers)
+        kind = "Searched" if isinstance(trial.algorithm, Searched) else type(trial.algorithm).__name__
+        each = _rate(kind, servers)
     return START_S + trial.stop_epochs * units * each
 
 

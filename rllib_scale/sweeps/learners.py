@@ -49,13 +49,19 @@ class Learner(ABC):
 
 
 class RLlibLearner(Learner):
-    """An RLlib algorithm."""
+    """An RLlib algorithm.
 
-    def __init__(self, trial: TrialConfig, storage: Any) -> None:
+    Args:
+        trial: the trial to train.
+        storage: Tune's.
+        config: of the algorithm; by default that of the trial.
+    """
+
+    def __init__(self, trial: TrialConfig, storage: Any, config: Any = None) -> None:
         from rllib_scale.rl.methods import build_algorithm_config
 
         super().__init__(trial)
-        config = build_algorithm_config(trial)
+        config = config or build_algorithm_config(trial)
         # `build_algo` passes no storage, and RLlib then leaves an empty folder in ~/ray_results.
         self.algorithm: Any = config.algo_class(config=config, storage=storage)
 

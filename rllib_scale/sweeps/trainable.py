@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 from ray import tune
 
 from rllib_scale.clusters.session import quieten
-from rllib_scale.config import CMAES, PPO, Reinforce, TrialConfig, TrialResources
+from rllib_scale.config import PPO, Reinforce, TrialConfig, TrialResources
+from rllib_scale.config.algorithms import Searched
 from rllib_scale.config.search import SearchConfig, recent
 from rllib_scale.files import write_json
 from rllib_scale.results.storage import Location
@@ -135,10 +136,10 @@ class SchedulingTrial(tune.Trainable):
 
 def make_learner(trial: TrialConfig, storage: Any) -> Learner:
     """The untrained learner of a trial, whose libraries are imported here; `storage` is Tune's."""
-    if isinstance(trial.algorithm, CMAES):
+    if isinstance(trial.algorithm, Searched):
         from rllib_scale.sweeps.evolution import PriceSearch
 
-        return PriceSearch(trial)
+        return PriceSearch(trial, storage)
     if isinstance(trial.algorithm, Reinforce):
         from rllib_scale.sweeps.policy_gradient import PolicyGradient
 

@@ -46,7 +46,7 @@ def test_what_is_tried_is_the_average_of_the_means_of_which_later_ones_count_mor
     for number in range(1, 6):
         search.best_score = np.inf  # so that the last is the best
         search.epoch(number)
-        means.append(np.array(search._strategy.mean))
+        means.append(np.array(search.inner.algorithm.update.mean))
         tried.append(search.best.ravel())
     # The g-th of five counts as g (g + 1) (g + 2), which is about g^3, but for a normalisation.
     counts = [g * (g + 1) * (g + 2) for g in range(1, 6)]
@@ -83,11 +83,11 @@ def test_a_score_weighs_response_and_makespans() -> None:
 def test_what_comes_of_a_candidate_is_what_an_evaluation_says() -> None:
     search = PriceSearch(TRIAL)
     env = ENV.at_scale(8)
-    twice = ContextPrice(np.stack([search.best] * 2), search.saved["speeds"])
+    twice = ContextPrice(np.stack([search.best] * 2), search.search.saved["speeds"])
     own = outcomes_of(twice, 2, Instance(env, 11))
     base = play_base(Instance(env, 11))
     for outcomes, player in (
-        (own, ContextPrice(search.best, search.saved["speeds"])),
+        (own, ContextPrice(search.best, search.search.saved["speeds"])),
         (base, make_scheduler("fastest-idle", env.observation, "feasible")),
     ):
         (row,) = evaluate(player, env, 11, 1)

@@ -1,0 +1,1 @@
+"""Evolution strategies as an algorithm of RLlib."""
