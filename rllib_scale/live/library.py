@@ -35,8 +35,9 @@ from rllib_scale.live.worker import Packed
 from rllib_scale.observation.policy import Policy
 from rllib_scale.policies.make import make_policy
 from rllib_scale.simulator.outside_state import Attempt
+from rllib_scale.workloads.checks import no_server_text
 from rllib_scale.workloads.fitting import fits
-from rllib_scale.workloads.model import TASK_DEMAND, no_server_text
+from rllib_scale.workloads.model import TASK_DEMAND
 
 LOG = logging.getLogger(__name__)
 MAX_SENT_BYTES = 20_000

@@ -1,11 +1,10 @@
-"""A workload: workflow DAGs and their arrivals as flat arrays, and their validation [SCALE, sec. 3]."""
+"""A workload: workflow DAGs and their arrivals as flat arrays [SCALE, sec. 3]."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rllib_scale.config import ClusterConfig
-from rllib_scale.config.base import MAX_NUMBER
-from rllib_scale.config.cluster import MAX_LABELS, label_bits
-from rllib_scale.errors import UserError, choice_error
+from rllib_scale.config.cluster import label_bits
+from rllib_scale.errors import UserError
 from rllib_scale.presets import workload_file
+from rllib_scale.workloads.checks import check_edges, check_shapes, check_values, no_server_text
 from rllib_scale.workloads.fitting import fits
 from rllib_scale.workloads.formats.accumulator import TASK_FIELDS, Accumulator, gather_blocks
 from rllib_scale.workloads.formats.base import Progress
-from rllib_scale.workloads.formats.native import FORMAT, VERSIONS, parse, read, write
+from rllib_scale.workloads.formats.native import FORMAT, parse, read, version_of, workflows_of, write
 
 TASK_DEMAND = np.dtype(
     [
@@ -105,10 +104,10 @@ class Workload:
         for name in ("task_offsets", "edge_offsets", "edges", "session", "labels", "places"):
             object.__setattr__(self, name, np.ascontiguousarray(getattr(self, name), dtype=np.int64))
         object.__setattr__(self, "edges", self.edges.reshape(-1, 2))
-        self._check_shapes()
-        self._check_values()
+        check_shapes(self)
+        check_values(self)
         self._sort_edges()
-        self._check_edges()
+        check_edges(self)
         self._sort_workflows(numbered)
 
     @property
@@ -123,7 +122,7 @@ class Workload:
 
     def predecessors(self) -> Ints:
         """(E,) task row of the predecessor of each edge."""
-        rows: Ints = self.edges[:, 0] + self.task_offsets[self._workflow_of_edge()]
+        rows: Ints = self.edges[:, 0] + self.task_offsets[self.workflow_of_edge()]
         return rows
 
     @property
@@ -201,8 +200,8 @@ class Workload:
         for row in np.flatnonzero(~self.fits_somewhere(cluster))[:1]:
             arrival = self.arrival_s[np.searchsorted(self.task_offsets, row, side="right") - 1]
             raise UserError(
-                f"{source}: {self._task(row)} (arrival_s {arrival}) fits no server: "
-                f"{no_server_text(float(self.memory_gb[row]), int(self.places[row]), self._labels_of(row), cluster)}"
+                f"{source}: {self.task_name(row)} (arrival_s {arrival}) fits no server: "
+                f"{no_server_text(float(self.memory_gb[row]), int(self.places[row]), self.labels_of(row), cluster)}"
             )
 
     # ------------------------------------------------------------------- JSON
@@ -230,7 +229,7 @@ class Workload:
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON content; `from_dict` gives back exactly the same numbers."""
-        return {"format": FORMAT, "version": self._version(), "workflows": list(self._workflows())}
+        return {"format": FORMAT, "version": version_of(self), "workflows": list(workflows_of(self))}
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a JSON file under a temporary name and rename it.
@@ -238,21 +237,7 @@ class Workload:
         Raises:
             UserError: the file cannot be written.
         """
-        write(Path(path), self._version(), self._workflows())
-
-    def _version(self) -> int:
-        """The lowest version of the format that can hold the workload."""
-        if (
-            self.moves_parts
-            or self.has_deadlines
-            or self.labels.any()
-            or (self.places > 1).any()
-            or not self.compute_gflop.all()
-        ):
-            return VERSIONS[-1]
-        if not np.array_equal(self.session, np.arange(self.num_workflows)):
-            return 3
-        return 2 if self.delay_s.any() else 1
+        write(Path(path), self)
 
     @property
     def has_deadlines(self) -> bool:
@@ -264,100 +249,6 @@ class Workload:
         """Whether an edge moves anything else than all output of its predecessor."""
         return not np.array_equal(self.moved_gb, self.output_gb[self.predecessors()])
 
-    def _workflows(self) -> Iterator[dict[str, Any]]:
-        """The JSON content of each workflow, one after the other, as the text of all is large."""
-        version, moves_parts = self._version(), self.moves_parts
-        fields = [name for name in TASK_FIELDS if version > 1 or name != "delay_s"]
-        for w in range(self.num_workflows):
-            rows = slice(self.task_offsets[w], self.task_offsets[w + 1])
-            columns = [getattr(self, name)[rows].tolist() for name in fields]
-            tasks = [dict(zip(fields, values, strict=True)) for values in zip(*columns, strict=True)]
-            for k in np.flatnonzero(self.labels[rows]):
-                tasks[k]["labels"] = self._labels_of(rows.start + k)
-            for k in np.flatnonzero(self.places[rows] > 1):
-                tasks[k]["places"] = int(self.places[rows][k])
-            of_edges = slice(self.edge_offsets[w], self.edge_offsets[w + 1])
-            edges = self.edges[of_edges].tolist()
-            if moves_parts:
-                parts = self.edge_gb[of_edges].tolist()
-                edges = [edge if np.isnan(gb) else [*edge, gb] for edge, gb in zip(edges, parts, strict=True)]
-            yield {
-                "arrival_s": float(self.arrival_s[w]),
-                **({"session": int(self.session[w])} if version > 2 else {}),
-                **({"deadline_s": float(self.deadline_s[w])} if np.isfinite(self.deadline_s[w]) else {}),
-                "tasks": tasks,
-                "edges": edges,
-            }
-
-    # ------------------------------------------------------------------- validation
-
-    def _check_shapes(self) -> None:
-        for name, offsets, rows in (
-            ("task_offsets", self.task_offsets, self.num_tasks),
-            ("edge_offsets", self.edge_offsets, len(self.edges)),
-        ):
-            if offsets.shape != (self.num_workflows + 1,) or offsets[0] != 0 or offsets[-1] != rows:
-                raise UserError(f"{name} must hold {self.num_workflows + 1} values from 0 to {rows}")
-            if (np.diff(offsets) < 0).any():
-                raise UserError(f"{name} must not decrease")
-        for name in (*TASK_FIELDS, "labels", "places"):
-            if getattr(self, name).shape != (self.num_tasks,):
-                raise UserError(f"{name} must hold {self.num_tasks} values, one a task")
-        for name in ("session", "deadline_s"):
-            if getattr(self, name).shape != (self.num_workflows,):
-                raise UserError(f"{name} must hold {self.num_workflows} values, one a workflow")
-        if self.edge_gb.shape != (len(self.edges),):
-            raise UserError(f"edge_gb must hold {len(self.edges)} values, one an edge")
-        for workflow in np.flatnonzero(np.diff(self.task_offsets) == 0)[:1]:
-            raise UserError(f"workflow {workflow}: no tasks: at least one is needed")
-
-    def _check_values(self) -> None:
-        possible = (self.arrival_s >= 0) & (self.arrival_s <= MAX_NUMBER)
-        for workflow in np.flatnonzero(~possible)[:1]:
-            value = self.arrival_s[workflow]
-            raise UserError(f"workflow {workflow}: arrival_s must be from 0 to {MAX_NUMBER:g} (got {value})")
-        for workflow in np.flatnonzero(self.session < 0)[:1]:
-            raise UserError(f"workflow {workflow}: session must be at least 0 (got {self.session[workflow]})")
-        if len(self.label_names) > MAX_LABELS:
-            raise UserError(f"{len(self.label_names)} different labels of tasks; valid: at most {MAX_LABELS}")
-        for row in np.flatnonzero(self.labels >> len(self.label_names))[:1]:
-            raise UserError(f"{self._task(row)}: labels {self.labels[row]:#b}: has a bit without a name in label_names")
-        for row in np.flatnonzero(self.places < 1)[:1]:
-            raise UserError(f"{self._task(row)}: places must be at least 1 (got {self.places[row]})")
-        for name in TASK_FIELDS:
-            values = getattr(self, name)
-            least = 1 / MAX_NUMBER if name == "compute_gflop" else 0.0
-            possible = (values == 0) | (values >= least) & (values <= MAX_NUMBER)
-            for row in np.flatnonzero(~possible)[:1]:
-                limits = f"{'0 or ' if least else ''}from {least:g} to {MAX_NUMBER:g}"
-                raise UserError(f"{self._task(row)}: {name} must be {limits} (got {values[row]})")
-        for workflow in np.flatnonzero(~(self.deadline_s >= 1 / MAX_NUMBER))[:1]:
-            value = self.deadline_s[workflow]
-            raise UserError(f"workflow {workflow}: deadline_s must be at least {1 / MAX_NUMBER:g} (got {value})")
-
-    def _check_edges(self) -> None:
-        workflow = self._workflow_of_edge()
-        num_tasks = np.diff(self.task_offsets)[workflow]
-        unknown = np.any((self.edges < 0) | (self.edges >= num_tasks[:, None]), axis=1)
-        itself = self.edges[:, 0] == self.edges[:, 1]
-        twice = np.zeros(len(self.edges), dtype=bool)  # sorted: duplicates are neighbours
-        twice[1:] = (workflow[1:] == workflow[:-1]) & np.all(self.edges[1:] == self.edges[:-1], axis=1)
-        for row in np.flatnonzero(unknown | itself | twice)[:1]:
-            edge, where = self.edges[row].tolist(), f"workflow {workflow[row]}, edge {self.edges[row].tolist()}"
-            if unknown[row]:
-                task = next(i for i in edge if not 0 <= i < num_tasks[row])
-                raise UserError(f"{where}: unknown task {task}; valid: 0 to {num_tasks[row] - 1}")
-            raise UserError(f"{where}: a task cannot need itself" if itself[row] else f"{where}: appears twice")
-        for row in np.flatnonzero((self.edge_gb < 0) | (self.edge_gb > MAX_NUMBER))[:1]:
-            where = f"workflow {workflow[row]}, edge {self.edges[row].tolist()}"
-            raise UserError(f"{where}: must move from 0 to {MAX_NUMBER:g} GB (got {self.edge_gb[row]})")
-        # Only a workflow with an edge to a lower index can have a cycle.
-        for w in np.unique(workflow[self.edges[:, 0] > self.edges[:, 1]]):
-            edges = self.edges[self.edge_offsets[w] : self.edge_offsets[w + 1]]
-            cycle = find_cycle(edges, range(self.task_offsets[w + 1] - self.task_offsets[w]))
-            if cycle:
-                raise UserError(f"workflow {w}: the edges form a cycle: {cycle}")
-
     def _sort_edges(self) -> None:
         # Most edges are in order; sorting them would take memory.
         step = np.diff(self.edges, axis=0)
@@ -366,7 +257,7 @@ class Workload:
         rises[inner[(inner > 0) & (inner < len(self.edges))] - 1] = True
         if rises.all():
             return
-        order = np.lexsort((self.edges[:, 1], self.edges[:, 0], self._workflow_of_edge()))
+        order = np.lexsort((self.edges[:, 1], self.edges[:, 0], self.workflow_of_edge()))
         object.__setattr__(self, "edges", self.edges[order])
         object.__setattr__(self, "edge_gb", self.edge_gb[order])
 
@@ -392,49 +283,15 @@ class Workload:
             "deadline_s": self.deadline_s[workflows],
         }
 
-    def _labels_of(self, row: int) -> list[str]:
+    def labels_of(self, row: int) -> list[str]:
         """Names of the labels of a task row."""
         return [name for k, name in enumerate(self.label_names) if self.labels[row] >> k & 1]
 
-    def _workflow_of_edge(self) -> Ints:
+    def workflow_of_edge(self) -> Ints:
+        """(E,) number of the workflow of each edge."""
         return np.repeat(np.arange(self.num_workflows), np.diff(self.edge_offsets))
 
-    def _task(self, row: int) -> str:
+    def task_name(self, row: int) -> str:
         """Name of a task row in errors."""
         workflow = int(np.searchsorted(self.task_offsets, row, side="right")) - 1
         return f"workflow {workflow}, task {row - self.task_offsets[workflow]}"
-
-
-def no_server_text(memory_gb: float, places: int, labels: Sequence[str], cluster: ClusterConfig) -> str:
-    """Why a task fits no server of a cluster."""
-    if missing := [label for label in labels if label not in cluster.label_names]:
-        return str(choice_error("label", missing[0], cluster.label_names or ("none",)))
-    alike = [tier for tier in cluster.tiers if set(labels) <= set(tier.labels)]
-    if not alike:
-        return f"labels are {', '.join(labels)}, and no server has them all"
-    those = f"server with its labels ({', '.join(labels)})" if labels else "server"
-    most = max(tier.max_concurrent for tier in alike)
-    if places > most:
-        return f"places is {places}, the largest {those} has max_concurrent {most}; tiers: {cluster.tier_counts}"
-    largest = max(tier.memory_gb for tier in alike if tier.max_concurrent >= places)
-    of_those = f"{those} of so many places" if places > 1 else those
-    return f"memory_gb is {memory_gb}, the largest {of_those} has {largest}; tiers: {cluster.tier_counts}"
-
-
-def find_cycle(edges: Ints, names: Sequence[Any]) -> str:
-    """A cycle of edges (E, 2) by the names of its tasks, shortened if it is long; empty if there is none."""
-    if (edges[:, 0] < edges[:, 1]).all():
-        return ""
-    graph: TopologicalSorter[int] = TopologicalSorter()
-    for predecessor, successor in edges.tolist():
-        graph.add(successor, predecessor)
-    try:
-        graph.prepare()
-    except CycleError as error:
-        cycle = error.args[1][:-1]
-        first = cycle.index(min(cycle))
-        shown = [f"{names[task]!s:.60}" for task in (*cycle[first:], *cycle[: first + 1])]
-        if len(shown) > 10:
-            shown = [*shown[:5], f"({len(shown) - 9} more)", *shown[-4:]]
-        return " -> ".join(shown)
-    return ""

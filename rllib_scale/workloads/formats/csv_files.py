@@ -25,10 +25,11 @@ from rllib_scale.config.base import Model, NonNegative, Positive
 from rllib_scale.config.cluster import MAX_PLACES, Label
 from rllib_scale.config.yaml_files import build_model
 from rllib_scale.errors import UserError
+from rllib_scale.workloads.checks import find_cycle
 from rllib_scale.workloads.formats.accumulator import TASK_FIELDS, Accumulator
 from rllib_scale.workloads.formats.base import Format, Progress
 from rllib_scale.workloads.formats.sources import read_csv
-from rllib_scale.workloads.model import Workload, find_cycle
+from rllib_scale.workloads.model import Workload
 
 Row = tuple[str, dict[str, str]]
 """Place of a row, and its values by column."""

@@ -1,4 +1,4 @@
-"""The JSON format of a workload: its keys and types. `Workload` itself checks the numbers.
+"""The JSON format of a workload: its keys and types, read and written. `Workload` itself checks the numbers.
 
     {"format": "rllib-scale-workload", "version": 4, "workflows": [
         {"arrival_s": 0.3, "session": 0, "deadline_s": 60.0,
@@ -17,10 +17,11 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+import numpy as np
 from pydantic import BeforeValidator, Field
 
 from rllib_scale.config.base import Model
@@ -29,6 +30,9 @@ from rllib_scale.config.yaml_files import build_model, read_text
 from rllib_scale.errors import UserError
 from rllib_scale.files import write_atomic
 from rllib_scale.workloads.formats.accumulator import TASK_FIELDS, Accumulator
+
+if TYPE_CHECKING:
+    from rllib_scale.workloads.model import Workload
 
 FORMAT = "rllib-scale-workload"
 VERSIONS = (1, 2, 3, 4)
@@ -101,8 +105,49 @@ def parse(data: Any) -> dict[str, Any]:
     return arrays if numbered else {name: array for name, array in arrays.items() if name != "session"}
 
 
-def write(path: Path, version: int, workflows: Iterable[dict[str, Any]]) -> None:
-    """Write JSON one workflow after the other, to a temporary name, and rename it.
+def version_of(workload: Workload) -> int:
+    """The lowest version of the format that can hold the workload."""
+    if (
+        workload.moves_parts
+        or workload.has_deadlines
+        or workload.labels.any()
+        or (workload.places > 1).any()
+        or not workload.compute_gflop.all()
+    ):
+        return VERSIONS[-1]
+    if not np.array_equal(workload.session, np.arange(workload.num_workflows)):
+        return 3
+    return 2 if workload.delay_s.any() else 1
+
+
+def workflows_of(workload: Workload) -> Iterator[dict[str, Any]]:
+    """The JSON content of each workflow, one after the other, as the text of all is large."""
+    version, moves_parts = version_of(workload), workload.moves_parts
+    fields = [name for name in TASK_FIELDS if version > 1 or name != "delay_s"]
+    for w in range(workload.num_workflows):
+        rows = slice(workload.task_offsets[w], workload.task_offsets[w + 1])
+        columns = [getattr(workload, name)[rows].tolist() for name in fields]
+        tasks = [dict(zip(fields, values, strict=True)) for values in zip(*columns, strict=True)]
+        for k in np.flatnonzero(workload.labels[rows]):
+            tasks[k]["labels"] = workload.labels_of(rows.start + k)
+        for k in np.flatnonzero(workload.places[rows] > 1):
+            tasks[k]["places"] = int(workload.places[rows][k])
+        of_edges = slice(workload.edge_offsets[w], workload.edge_offsets[w + 1])
+        edges = workload.edges[of_edges].tolist()
+        if moves_parts:
+            parts = workload.edge_gb[of_edges].tolist()
+            edges = [edge if np.isnan(gb) else [*edge, gb] for edge, gb in zip(edges, parts, strict=True)]
+        yield {
+            "arrival_s": float(workload.arrival_s[w]),
+            **({"session": int(workload.session[w])} if version > 2 else {}),
+            **({"deadline_s": float(workload.deadline_s[w])} if np.isfinite(workload.deadline_s[w]) else {}),
+            "tasks": tasks,
+            "edges": edges,
+        }
+
+
+def write(path: Path, workload: Workload) -> None:
+    """Write its JSON one workflow after the other, to a temporary name, and rename it.
 
     Raises:
         UserError: the file cannot be written.
@@ -110,8 +155,8 @@ def write(path: Path, version: int, workflows: Iterable[dict[str, Any]]) -> None
 
     def write_to(temporary: Path) -> None:
         with temporary.open("w", encoding="utf-8") as file:
-            file.write(f'{{"format": "{FORMAT}", "version": {version}, "workflows": [')
-            for w, workflow in enumerate(workflows):
+            file.write(f'{{"format": "{FORMAT}", "version": {version_of(workload)}, "workflows": [')
+            for w, workflow in enumerate(workflows_of(workload)):
                 file.write((", " if w else "") + json.dumps(workflow, allow_nan=False))
             file.write("]}\n")
 

@@ -27,11 +27,12 @@ from pydantic.alias_generators import to_camel
 
 from rllib_scale.config.base import NonNegative, Positive
 from rllib_scale.errors import UserError
+from rllib_scale.workloads.checks import find_cycle
 from rllib_scale.workloads.formats.accumulator import Accumulator
 from rllib_scale.workloads.formats.base import Format, Progress, Undated
 from rllib_scale.workloads.formats.fields import Amount, Record, Whole, either
 from rllib_scale.workloads.formats.sources import read_json
-from rllib_scale.workloads.model import Workload, find_cycle
+from rllib_scale.workloads.model import Workload
 
 BYTES_PER_GB = 1e9
 VERSIONS = ("1.4", "1.5", "1.6")
