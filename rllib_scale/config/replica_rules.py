@@ -116,6 +116,20 @@ class MarginalPriceParameters(GateParameters):
     )
 
 
+class ThunderAgentParameters(NoParameters):
+    """Parameters of `thunder-agent`: those of ThunderAgent, with its defaults."""
+
+    scheduler_interval: Positive = Field(default=5.0, description="so often programs resume and are paused [s]")
+    acting_token_weight: NonNegative = Field(default=1.0, description="weight of the tokens of acting programs")
+    use_acting_token_decay: bool = Field(
+        default=False, description="tokens of acting programs halve each second, where programs resume"
+    )
+    buffer_per_program: Annotated[int, Field(ge=0)] = Field(
+        default=100, description="tokens that a program takes beside its own"
+    )
+    resume_timeout: Positive = Field(default=1800.0, description="a call that waits so long resumes its program [s]")
+
+
 _FIRST_TOKENS = "which calls on a replica have their first token"
 FLEET_RULES = {
     "random-replica": HeuristicSpec(GateParameters),
@@ -130,6 +144,7 @@ FLEET_RULES = {
     "cache-aware": HeuristicSpec(CacheAwareParameters),
     "bounded-consistent-hashing": HeuristicSpec(BoundedHashingParameters),
     "dynamo-kv": HeuristicSpec(DynamoParameters, reads=_FIRST_TOKENS),
+    "thunder-agent": HeuristicSpec(ThunderAgentParameters, by_request=False),
     "marginal-price": HeuristicSpec(
         MarginalPriceParameters, reads="how many calls decode on a replica, their contexts, and what waits for prefill"
     ),

@@ -41,4 +41,4 @@ class HeuristicSpec:
             return f"reads {self.reads}, which a router cannot know"
         if self.plans:
             return "plans ahead"
-        return "" if self.by_request else "matches all waiting tasks with all servers anew for each"
+        return "" if self.by_request else "decides for all that waits together"

@@ -78,6 +78,7 @@ _DESCRIPTIONS = {
     "cache-aware": "the best match in the caches while loads are balanced, else the fewest calls (SGLang, vLLM)",
     "bounded-consistent-hashing": "the session's place on a ring, or the next one below a bound of load (SGLang)",
     "dynamo-kv": "least weighted sum of blocks to prefill and blocks of calls in flight (Dynamo)",
+    "thunder-agent": "agents pause between calls and resume into free memory, the smallest first (ThunderAgent)",
     "marginal-price": "least seconds that the call costs all calls: prefill, longer steps, contexts that are lost",
 }
 REPLICA_RULES: dict[str, type[BasePolicy]] = {

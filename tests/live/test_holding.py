@@ -221,9 +221,10 @@ def test_a_rule_whose_terms_a_router_does_not_know_is_refused_and_no_other_reads
                 places.append(router.asks(f"{session}-{number}", tokens))
         assert places[::2] == places[1::2], name
         assert {*places} == {"a", "b"}, name
-    unknown = [name for name, spec in FLEET_RULES.items() if spec.reads]
-    for rule, line in zip(unknown, refused, strict=True):
-        assert re.fullmatch(rf"{rule}: reads .*, which a router cannot know; valid: .*two-choices.*", line)
+    unable = {name: spec for name, spec in FLEET_RULES.items() if spec.no_router}
+    for (rule, spec), line in zip(unable.items(), refused, strict=True):
+        why = "reads .*, which a router cannot know" if spec.reads else "decides for all that waits together"
+        assert re.fullmatch(rf"{rule}: {why}; valid: .*two-choices.*", line)
 
 
 def test_a_request_without_a_session_counts_while_it_runs_and_not_after() -> None:

@@ -165,6 +165,13 @@ class Gate:
         if self.settings.ends_told:
             self.agents = {key: agent for key, agent in self.agents.items() if key[0] != session}
 
+    def next_wake(self) -> float:
+        """A time at which it does something by itself."""
+        return float("inf")
+
+    def wake(self, time: float) -> None:
+        """Not here."""
+
     def expire(self, key: tuple[int, int], time: float) -> None:
         agent = self.agents.get(key)
         if agent is not None and agent.unanswered == 0 and agent.idle_until == time:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from reference.gate import Gate, GateSettings
+from reference.thunder import ThunderAgent, ThunderSettings
 
 
 @dataclass(eq=False)
@@ -255,9 +256,9 @@ def simulate(
     closed_loop: bool,
     until: float,
     prefers: Callable[[Gate, Call, list[int]], list[int]],
-    settings: GateSettings,
+    settings: GateSettings | ThunderSettings,
     see: Callable[[list[Replica], Call], None] = lambda replicas, call: None,
-) -> tuple[list[Call], Gate]:
+) -> tuple[list[Call], Gate | ThunderAgent]:
     """Completed calls in the order of their ends, and the gate as it is then.
 
     Args:
@@ -268,11 +269,15 @@ def simulate(
         closed_loop: whether a session that ends is followed by the next one.
         until: end.
         prefers: of the gate, a call and the replicas that are open to it, some of them, the best one first.
-        settings: of the gate and of the order of release.
+        settings: of the gate and of the order of release, or of ThunderAgent, which prefers no replicas.
         see: is shown all replicas before each call is sent.
     """
     replicas = [Replica(each, scripts.tree) for each in facts]
-    gate = Gate(replicas, settings, prefers, see)
+    gate: Gate | ThunderAgent
+    if isinstance(settings, ThunderSettings):
+        gate = ThunderAgent(replicas, settings, see)
+    else:
+        gate = Gate(replicas, settings, prefers, see)
     expiries: list[tuple[int, int]] = []  # agents
     events: list[tuple[float, int, int]] = []
     sessions: dict[int, Session] = {}
@@ -292,13 +297,16 @@ def simulate(
             heapq.heappush(events, (float(starts[number]["at_s"]), -1, number))
     while True:
         times = [replica.next_event() for replica in replicas]
-        event_s = events[0][0] if events else np.inf
-        if min(event_s, *times) > until:
+        event_s, wake_s = events[0][0] if events else np.inf, gate.next_wake()
+        if min(event_s, wake_s, *times) > until:
             return done, gate
-        gate.pass_time(min(event_s, *times))
+        gate.pass_time(min(event_s, wake_s, *times))
+        if wake_s < event_s and wake_s <= min(times):
+            gate.wake(wake_s)
+            continue
         if event_s <= min(times):
             time, session, number = heapq.heappop(events)
-            if session == -2:
+            if session == -2 and isinstance(gate, Gate):
                 gate.expire(expiries[number], time)
                 continue
             if session == -1:
@@ -331,7 +339,7 @@ def simulate(
             call.first += replica.facts.request_s
             done.append(call)
             idle_until = call.end + settings.active_for_s
-            if gate.end(call, idle_until):
+            if gate.end(call, replica.clock if isinstance(gate, ThunderAgent) else idle_until):
                 heapq.heappush(events, (idle_until, -2, len(expiries)))
                 expiries.append((call.session, call.agent))
             session_of = sessions[call.session]

@@ -20,7 +20,7 @@ from rllib_scale.simulator.replicas.kernel import UNANSWERED, step_batch
 from rllib_scale.simulator.replicas.known import Knowledge
 from rllib_scale.simulator.replicas.loop import DONE
 from rllib_scale.simulator.replicas.metrics import Begun, measure
-from rllib_scale.simulator.replicas.rules import VALUES, play
+from rllib_scale.simulator.replicas.rules import THUNDER, VALUES, play
 from rllib_scale.simulator.replicas.scripts import scripts_of
 from rllib_scale.simulator.replicas.spans import open_calls
 from rllib_scale.simulator.replicas.state import FLEET, Fleet, grown, new_fleet
@@ -44,9 +44,13 @@ class ReplicaEngine:
         self.scripts = scripts_of(config.service)
         self._kinds = [t.replica for t in config.cluster.tiers for _ in range(t.count) if t.replica is not None]
         tasks = self.scripts.tasks
-        largest, most = int((tasks["prompt"] + tasks["output"]).max()), max(kind.kv_tokens for kind in self._kinds)
-        if largest > most:
-            raise UserError(f"cluster.tiers: replica.kv_tokens {most:,}: a call has {largest:,} tokens and fits none")
+        self._largest, most = (
+            int((tasks["prompt"] + tasks["output"]).max()),
+            max(kind.kv_tokens for kind in self._kinds),
+        )
+        if self._largest > most:
+            message = f"cluster.tiers: replica.kv_tokens {most:,}: a call has {self._largest:,} tokens and fits none"
+            raise UserError(message)
         b, n = num_envs, self.num_rows
         self.observation = np.zeros((b, REPLICAS.width(n)), dtype=np.float32)
         self.fit = np.zeros((b, 1, n), dtype=np.uint8)
@@ -122,6 +126,12 @@ class ReplicaEngine:
         """
         if values.shape[-1] > 1 + len(VALUES):
             self._check_exact()
+        smallest = min(kind.kv_tokens for kind in self._kinds)
+        if (values[..., 0] == THUNDER).any() and smallest < self._largest:
+            raise UserError(
+                f"thunder-agent: replica.kv_tokens {smallest:,}: a call has {self._largest:,} tokens, and it reads no "
+                "lengths of answers; valid: replicas that each call fits"
+            )
         values = np.broadcast_to(values, (self.num_envs, values.shape[-1]))
         for b in np.flatnonzero(~self.done).tolist():
             rng = new_generator(int(self._playing[b, 0]), int(self._playing[b, 1]), _STREAM)
@@ -261,5 +271,5 @@ class ReplicaEngine:
 
 _step_batch = Direct(step_batch)
 _OF_SCRIPTS = ("tree", "tasks", "first_task", "successors")
-_FIXED = ("config", "num_envs", "num_rows", "features", "candidates", "scripts", "_kinds", "_table")
+_FIXED = ("config", "num_envs", "num_rows", "features", "candidates", "scripts", "_kinds", "_largest", "_table")
 """What a state does not hold."""

@@ -22,6 +22,7 @@ FLEET_ARRAYS: dict[str, tuple[np.dtype[Any], int]] = {
     "needs": (_I, 2),
     "agents": (layout.AGENT, 2),
     "active": (layout.ACTIVE, 1),
+    "programs": (layout.PROGRAM, 1),
     "line": (_I, 1),
     "tree": (layout.TREE, 1),
     "tasks": (layout.TASK, 1),

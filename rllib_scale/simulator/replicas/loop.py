@@ -25,9 +25,11 @@ from rllib_scale.simulator.replicas.gate import (
 from rllib_scale.simulator.replicas.line import first_in_line, join, leave, set_key, step_back
 from rllib_scale.simulator.replicas.service import carry_out, ending, enqueue, plan
 from rllib_scale.simulator.replicas.state import NONE, READY
+from rllib_scale.simulator.replicas.thunder import answer_program, end_programs, force, tick, wait_for_program
 
 DONE, FULL = -1, -2
-_START, _AWAY = -1, -2
+_START, _AWAY, _TICK, _FORCE = -1, -2, -3, -4
+_ROWS = 2**24
 
 
 @rare
@@ -48,7 +50,10 @@ def _swap(fleet, a, b):  # type: ignore[no-untyped-def]
 
 @rare
 def _push(fleet, time, session, number):  # type: ignore[no-untyped-def]
-    """Add an event: a call is asked; session _START: one begins; _AWAY: an agent, row of `active`, has been idle."""
+    """Add an event: a call is asked; session _START: one begins; _AWAY: an agent, row of `active`, has been idle.
+
+    Of `thunder-agent`: _TICK, so many times the interval; _FORCE: a call, by its rank and row, has waited for too long.
+    """
     at = fleet.now[0].events
     fleet.now[0].events += 1
     fleet.event_s[at], fleet.event[at, 0], fleet.event[at, 1] = time, session, number
@@ -114,7 +119,7 @@ def _begin(fleet, number, time):  # type: ignore[no-untyped-def]
     session.left = end - first - start.skipped
     for at in range(fleet.agents.shape[1]):
         agent = fleet.agents[row, at]
-        agent.kept, agent.home, agent.active = NONE, NONE, NONE
+        agent.kept, agent.home, agent.active, agent.program = NONE, NONE, NONE, NONE
     for call in range(end - first):
         fleet.needs[row, call] = fleet.tasks[first + call].needs
     for call in range(start.skipped):
@@ -176,6 +181,8 @@ def _end(fleet, index, time):  # type: ignore[no-untyped-def]
     now.open_asked_s -= call.asked_s
     until_s = time + request_s + now.active_for_s
     _push(fleet, until_s, _AWAY, answer_agent(fleet, call, until_s))
+    if now.interval_s > 0.0:
+        answer_program(fleet, call, time)
     session.left -= 1
     if session.left > 0:
         for at in range(task.first_next, task.end_next):
@@ -189,6 +196,8 @@ def _end(fleet, index, time):  # type: ignore[no-untyped-def]
                 _push(fleet, due_s, call.session, number)
     else:
         end_session(fleet, call.session)
+        if now.interval_s > 0.0:
+            end_programs(fleet, call.session)
         for agent in range(fleet.agents.shape[1]):
             while fleet.agents[call.session, agent].kept != NONE:
                 forget_owner(fleet, fleet.agents[call.session, agent].kept)
@@ -246,14 +255,37 @@ def _send(fleet, index, replica):  # type: ignore[no-untyped-def]
 @rare
 def answer(fleet, known, index, replica):  # type: ignore[no-untyped-def]
     """Send an offered call to a replica, or hold it, in its place by what is `known` of the caches."""
+    now, call = fleet.now[0], fleet.calls[index]
+    if replica == NONE and now.interval_s > 0.0:
+        wait_for_program(fleet, index)
+        _push(fleet, call.asked_s + now.resume_after_s, _FORCE, call.rank * _ROWS + index)
+        return
     if replica == NONE:
         replica = _idle(fleet, index)
     if replica != NONE:
         _send(fleet, index, replica)
         return
     set_key(fleet, known, index)
-    if fleet.calls[index].place == NONE:
+    if call.place == NONE:
         join(fleet, index)
+
+
+@rare
+def begin_ticks(fleet):  # type: ignore[no-untyped-def]
+    """Let programs resume and be paused at each multiple of the interval."""
+    now = fleet.now[0]
+    ticks = int(now.time / now.interval_s) + 1
+    _push(fleet, ticks * now.interval_s, _TICK, ticks)
+
+
+@rare
+def _send_resumed(fleet):  # type: ignore[no-untyped-def]
+    """Send the calls of programs that have resumed."""
+    now = fleet.now[0]
+    while now.first_resumed != NONE:
+        index = now.first_resumed
+        now.first_resumed = fleet.calls[index].next
+        _send(fleet, index, fleet.calls[index].replica)
 
 
 @rare
@@ -273,7 +305,7 @@ def next_offer(fleet, until_s, ended):  # type: ignore[no-untyped-def]
         spare = fleet.spare[0]
         if now.records + spare > len(fleet.records) or now.events + spare > len(fleet.event_s):
             return FULL
-        if now.calls_left < 1 or now.kept_left < spare or now.sessions_left < 1:
+        if min(now.calls_left, now.sessions_left, now.programs_left) < 1 or now.kept_left < spare:
             return FULL
         event_s = fleet.event_s[0] if now.events > 0 else math.inf
         if min(event_s, fleet.due[1]) > until_s:
@@ -287,8 +319,17 @@ def next_offer(fleet, until_s, ended):  # type: ignore[no-untyped-def]
                 _begin(fleet, number, event_s)
                 if not now.closed_loop and now.next_start < len(fleet.starts):
                     _begin_next(fleet, fleet.starts[now.next_start].at_s)
-            elif session != _AWAY:
+            elif session >= 0:
                 return _ask(fleet, session, number, event_s)
+            elif session == _TICK:
+                tick(fleet)
+                _push(fleet, (number + 1) * now.interval_s, _TICK, number + 1)
+                _send_resumed(fleet)
+            elif session == _FORCE:
+                call = fleet.calls[number % _ROWS]
+                if call.rank == number // _ROWS and call.placed_s < 0:
+                    force(fleet, number % _ROWS)
+                    _send_resumed(fleet)
             elif fleet.active[number].until_s == event_s:
                 become_away(fleet, number)
                 _offer_held(fleet, NONE)

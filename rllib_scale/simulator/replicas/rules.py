@@ -18,12 +18,14 @@ from rllib_scale.simulator.replicas.dynamo import cost, sampled
 from rllib_scale.simulator.replicas.gate import active_at, added_by, open_to
 from rllib_scale.simulator.replicas.handles import fleet_handles, fleet_of
 from rllib_scale.simulator.replicas.known import EXACT, OWN, Knowledge, count_calls, meet, remember
-from rllib_scale.simulator.replicas.loop import FULL, answer, next_offer
+from rllib_scale.simulator.replicas.loop import FULL, answer, begin_ticks, next_offer
 from rllib_scale.simulator.replicas.service import usage
 from rllib_scale.simulator.replicas.state import NONE, Fleet, grown
+from rllib_scale.simulator.replicas.thunder import ask_program
 from rllib_scale.workloads.random_numbers import integer, mix
 
-RANDOM, LEAST, TWO, STICKY, AFFINITY, LMETRIC, SCORES, MARGINAL, ROBIN, CACHE_AWARE, HASHING, DYNAMO = range(12)
+RANDOM, LEAST, TWO, STICKY, AFFINITY, LMETRIC, SCORES, MARGINAL, ROBIN = range(9)
+CACHE_AWARE, HASHING, DYNAMO, THUNDER = range(9, 13)
 KINDS = MappingProxyType(
     {
         "random-replica": RANDOM,
@@ -39,6 +41,7 @@ KINDS = MappingProxyType(
         "cache-aware": CACHE_AWARE,
         "bounded-consistent-hashing": HASHING,
         "dynamo-kv": DYNAMO,
+        "thunder-agent": THUNDER,
     }
 )
 """The rules of `rllib_scale.config.replica_rules.FLEET_RULES`."""
@@ -51,14 +54,16 @@ VALUES = (
     *("answer", "overflow"),
     *("cache_threshold", "balance_abs_threshold", "balance_rel_threshold", "max_load_skew"),
     *("overlap_score_weight", "router_temperature", "kv_cache_block_size"),
+    *("scheduler_interval", "acting_token_weight", "use_acting_token_decay", "buffer_per_program", "resume_timeout"),
 )
 """Parameters as compiled code takes them, behind the kind; 0 where a rule has none."""
 _BOUND, _PREFIX, _QUEUE, _KV, _RUNNING, _TOKENS, _THRESHOLD_TOKENS, _AFFINITY, _PENALTY_MS, _PREFILL_PER_S = range(
     1 + len(LINE), 11 + len(LINE)
 )
 _ANSWER, _OVERFLOW, _CACHE, _BALANCE_ABS, _BALANCE_REL, _SKEW, _OVERLAP, _TEMPERATURE, _BLOCK = range(
-    11 + len(LINE), 1 + len(VALUES)
+    11 + len(LINE), 20 + len(LINE)
 )
+_INTERVAL, _ACTING, _DECAYS, _BUFFER, _TIMEOUT = range(20 + len(LINE), 1 + len(VALUES))
 _GATE = 1 + len(VALUES)
 _STICKY = 2
 """An open replica that has the prefix, while the filter looks."""
@@ -219,6 +224,8 @@ def choose(fleet, known, index, rule, rng):  # type: ignore[no-untyped-def]
     that it has sent and that are not answered, and the agents that are active.
     """
     kind, call = int(rule[0]), fleet.calls[index]
+    if kind == THUNDER:
+        return ask_program(fleet, index)
     count, total = 0, 0
     for replica in range(len(fleet.replicas)):
         here = fleet.replicas[replica]
@@ -284,6 +291,16 @@ def set_gate(now, rule):  # type: ignore[no-untyped-def]
     now.head_after_s = rule[3] if rule[3] > 0.0 else np.inf
 
 
+@rare
+def _set_programs(fleet, rule):  # type: ignore[no-untyped-def]
+    """Let the programs of `thunder-agent` be those of a rule, from now on."""
+    now = fleet.now[0]
+    if rule[0] == THUNDER and now.interval_s == 0.0:
+        now.interval_s, now.resume_after_s, now.acting_weight = rule[_INTERVAL], rule[_TIMEOUT], rule[_ACTING]
+        now.decays, now.buffer = int(rule[_DECAYS]), int(rule[_BUFFER])
+        begin_ticks(fleet)
+
+
 @compiled
 def play(index, until_s, rule, rng, ended, table, known_table, how):  # type: ignore[no-untyped-def]
     """Play under a rule until a time: DONE or FULL. `index`: the call that is offered already, or NONE.
@@ -293,6 +310,7 @@ def play(index, until_s, rule, rng, ended, table, known_table, how):  # type: ig
     fleet, known = fleet_of(table), fleet_of(known_table)
     set_gate(fleet.now[0], rule)
     fleet.now[0].answers_told = how != OWN
+    _set_programs(fleet, rule)
     while True:
         if index >= 0:
             call = fleet.calls[index]

@@ -55,6 +55,9 @@ REPLICA = np.dtype(
         ("open", _I),  # whether it fits, and the gate lets it through
         ("place", _F),  # weighted sum of PLACE_TERMS, with `adaptive-gate`
         ("cost", _F),  # what `dynamo-kv` minimises
+        # Of programs, where `thunder-agent` counts them:
+        *((name, _I) for name in ("programs", "reasoning", "room", "turn")),
+        ("acting", _F),
     ],
     align=True,
 )
@@ -105,8 +108,9 @@ there with it, and prefixes right below it with any; the last decision, from 1 o
 TREE = np.dtype([("above", _I), ("before", _I)], align=True)
 """A shared prefix begins with the one above it, which has `before` tokens; or with none, NONE and 0."""
 SESSION = np.dtype([(name, _I) for name in ("script", "number", "left", "next")] + [("start_s", _F)], align=True)
-AGENT = np.dtype([(name, _I) for name in ("kept", "home", "active")], align=True)
-"""Of an agent of a live session: kept contexts, replica of its last call, its row of `Fleet.active` (NONE: away)."""
+AGENT = np.dtype([(name, _I) for name in ("kept", "home", "active", "program")], align=True)
+"""Of an agent of a live session: kept contexts, replica of its last call, its rows of `Fleet.active` (NONE: away) and
+of `Fleet.programs`."""
 ACTIVE = np.dtype(
     [
         *((name, _I) for name in ("session", "agent")),  # NONE: its session has ended
@@ -120,6 +124,26 @@ ACTIVE = np.dtype(
     align=True,
 )
 """An agent that counts at a replica: running or idle."""
+PROGRAM = np.dtype(
+    [
+        ("number", _I),  # in the order in which they came, from 1 on; 0: a free row
+        ("replica", _I),  # NONE: it is paused
+        ("origin", _I),  # the replica before it was paused, or NONE
+        ("tokens", _I),
+        ("steps", _I),  # calls so far
+        ("reasoning", _I),  # whether a call was asked since the last answer
+        ("marked", _I),  # whether it is paused when it is answered
+        ("paused", _I),  # in the order in which programs were paused, from 1 on; 0: it is not
+        ("paused_tokens", _I),  # when it was paused
+        ("chosen", _I),  # to be resumed
+        ("first_held", _I),  # of its calls that wait
+        ("last_held", _I),
+        ("next", _I),  # of free rows
+        ("acting_s", _F),  # its last answer
+    ],
+    align=True,
+)
+"""An agent as a program of `thunder-agent`, also after its session has ended."""
 TASK = np.dtype(
     [
         *((name, _I) for name in ("prompt", "output", "reusable", "agent", "prefix", "prefix_tokens", "turn", "needs")),
@@ -134,8 +158,12 @@ TASK = np.dtype(
 """A call of a script, the recording that a live session repeats."""
 FLEET = np.dtype(
     [
-        *((name, _I) for name in ("free_calls", "free_kept", "free_sessions", "free_active", "events")),
-        *((name, _I) for name in ("calls_left", "kept_left", "sessions_left", "active_left")),  # free rows
+        *(
+            (name, _I)
+            for name in ("free_calls", "free_kept", "free_sessions", "free_active", "free_programs", "events")
+        ),
+        # Free rows:
+        *((name, _I) for name in ("calls_left", "kept_left", "sessions_left", "active_left", "programs_left")),
         ("asked", _I),  # calls so far
         ("held", _I),
         ("first_held", _I),  # in the order in which they asked
@@ -167,6 +195,17 @@ FLEET = np.dtype(
         ("order", _F),  # minutes of waiting that 100,000 tokens of prefill are worth, in the order of held calls
         ("head_after_s", _F),
         ("most_offers", _I),  # held calls that are offered at an event
+        # Of `thunder-agent`:
+        ("interval_s", _F),  # between two times at which programs resume and are paused; 0: it is another rule
+        ("resume_after_s", _F),
+        ("acting_weight", _F),
+        ("decays", _I),
+        ("buffer", _I),  # tokens beside each program's own
+        ("programs", _I),  # so far
+        ("paused", _I),  # programs
+        ("pauses", _I),  # so far
+        ("first_resumed", _I),  # calls whose programs have just resumed
+        ("last_resumed", _I),
     ],
     align=True,
 )
@@ -196,6 +235,7 @@ class Fleet(NamedTuple):
     needs: NDArray[np.int64]  # (S, M) calls that a call still waits for
     agents: NDArray[Any]  # (S, A)
     active: NDArray[Any]  # agents that count
+    programs: NDArray[Any]
     line: NDArray[np.int64]  # rows of the held calls: a heap of those `in_line`, then the others
     tree: NDArray[Any]  # (P,)
     tasks: NDArray[Any]  # of all scripts
@@ -237,7 +277,7 @@ def new_fleet(
     spare = limits * (fans + 2) + most + 2
     size = 1 << max(0, len(replicas) - 1).bit_length()
     now = np.zeros(1, FLEET)
-    for name in ("first_held", "last_held", "cursor", "offers", "emptied"):
+    for name in ("first_held", "last_held", "cursor", "offers", "emptied", "first_resumed"):
         now[name] = NONE
     now["closed_loop"], now["live"], now["active_for_s"], now["ends_told"] = closed_loop, live, active_for_s, ends_told
     now["head_after_s"], now["most_offers"], now["answers_told"] = np.inf, OFFERS, True
@@ -251,7 +291,7 @@ def new_fleet(
     prefixes = np.zeros((len(replicas), len(tree)), PREFIX)
     prefixes["row"] = NONE
     sizes = {"calls": (2 * live + 2, CALL), "kept": (4 * live + spare, KEPT), "sessions": (live + 2, SESSION)}
-    sizes["active"] = (4 * live + spare, ACTIVE)
+    sizes |= {"active": (4 * live + spare, ACTIVE), "programs": (live + 2, PROGRAM)}
     tables = {name: np.zeros(rows, kind) for name, (rows, kind) in sizes.items()}
     for name, table in tables.items():
         _chain(table, now[0], name)
@@ -280,7 +320,7 @@ def new_fleet(
 def grown(fleet: Fleet) -> Fleet:
     """The fleet with larger tables where they are short, for `loop.next_offer` to go on."""
     now, spare, changes = fleet.now[0], int(fleet.spare[0]), dict[str, Any]()
-    for name in ("calls", "kept", "sessions", "active"):
+    for name in ("calls", "kept", "sessions", "active", "programs"):
         table = getattr(fleet, name)
         if now[f"{name}_left"] < spare:
             added = np.zeros(len(table) + spare, table.dtype)

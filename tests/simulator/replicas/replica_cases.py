@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pytest
 
 from reference.gate import Gate, GateSettings
 from reference.replica import Call
@@ -147,3 +148,16 @@ def played(case: Case, check: Any = None) -> Fleet:
         if check is not None:
             check(fleet)
     return fleet
+
+
+def assert_same(records: np.ndarray, calls: list[Call]) -> None:
+    """The completed calls of both models are the same."""
+    by_call = {(int(row["session"]), int(row["call"])): row for row in records}
+    assert len(by_call) == len(records) == len(calls)
+    for call in calls:
+        row = by_call[call.session, call.number]
+        facts = (call.replica, call.hit, call.prefilled, call.preemptions)
+        assert tuple(int(row[key]) for key in ("replica", "hit", "prefilled", "preemptions")) == facts
+        times = (call.asked, call.placed, call.admitted, call.first, call.end)
+        names = ("asked_s", "placed_s", "admitted_s", "first_s", "end_s")
+        assert [row[name] for name in names] == pytest.approx(times, rel=1e-9, abs=1e-9)

@@ -6,13 +6,12 @@ import numpy as np
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
-from replica_cases import played, random_case
+from replica_cases import assert_same, played, random_case
 
+from reference.gate import Gate
 from reference.replica import simulate
 from rllib_scale.simulator.replicas.state import Fleet
 from seeds import each_of
-
-SAME = {"rel": 1e-9, "abs": 1e-9}
 
 
 @settings(max_examples=15, phases=[Phase.generate])
@@ -35,15 +34,8 @@ def agree(seed: int) -> None:
     calls, gate = simulate(*of, case.preferred, case.gate)
     fleet = played(case)
     records = fleet.records[: fleet.now[0]["records"]]
-    by_call = {(int(row["session"]), int(row["call"])): row for row in records}
-    assert len(by_call) == len(records) == len(calls)
-    for call in calls:
-        row = by_call[call.session, call.number]
-        facts = (call.replica, call.hit, call.prefilled, call.preemptions)
-        assert tuple(int(row[key]) for key in ("replica", "hit", "prefilled", "preemptions")) == facts
-        times = (call.asked, call.placed, call.admitted, call.first, call.end)
-        names = ("asked_s", "placed_s", "admitted_s", "first_s", "end_s")
-        assert [row[name] for name in names] == pytest.approx(times, **SAME)
+    assert_same(records, calls)
+    assert isinstance(gate, Gate)
     assert fleet.replicas["active"].tolist() == [gate.count(at) for at in range(len(case.replicas))]
     assert fleet.now[0]["held"] == len(gate.held)
 

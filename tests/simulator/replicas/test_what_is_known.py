@@ -100,8 +100,8 @@ def test_under_its_own_memory_a_rule_plays_behind_a_gate_or_is_refused_as_by_a_r
     env = fleet(sessions=14, end_s=400.0)
     own = env.model_copy(update={"observation": env.observation.model_copy(update={"caches": "own"})})
     if FLEET_RULES[rule].no_router:
-        with pytest.raises(UserError, match=rf"caches own: {rule}: reads .* a router cannot know; valid: .*two-ch"):
-            play(make_policy(f"{rule}:gate=1", own), own, 5, [0])
+        with pytest.raises(UserError, match=rf"caches own: {rule}: {FLEET_RULES[rule].no_router}; valid: .*two-ch"):
+            play(make_policy(rule, own), own, 5, [0])
     else:
         played: Any = play(make_policy(f"{rule}:gate=1,order=3", own), own, 5, [0])
         assert played.metrics()["held_calls"] > 0
