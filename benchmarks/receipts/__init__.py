@@ -12,7 +12,6 @@ from pathlib import Path
 from benchmarks.measure import Measure
 from benchmarks.receipts.book import Predicted, engines, receipts
 from benchmarks.receipts.page import PAGE, page
-from benchmarks.receipts.player import predict
 from rllib_scale.files import write_atomic
 
 
@@ -25,6 +24,8 @@ def run(rounds: int, sessions: Path | None = None, names: tuple[str, ...] = ()) 
             out.
         names: receipts to play; all by default.
     """
+    from benchmarks.receipts.player import predict  # the page alone needs no compiled code
+
     book, found = receipts(), list[Measure]()
     for receipt in book:
         known, needs = receipt.predicted, receipt.setting.workload.kind == "recorded"

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from benchmarks.receipts.book import ALL, HERE, PARTS, Measured, Predicted, Receipt, Values
+from benchmarks.receipts.book import ALL, HERE, PARTS, Cliff, Measured, Predicted, Receipt, Values
 
 NEAR = math.log(1.25)
 """A size is right within this."""
@@ -36,6 +36,9 @@ NAMES = {
     "prefilled": ("prefill", "tokens"),
 }
 """Metric -> its name and unit."""
+MOST = 3
+"""Absolute misses that are named of a receipt."""
+REGIME_METRICS = ("output_s", "latency_s", "ttft_s")
 
 
 @dataclass(frozen=True)
@@ -112,6 +115,33 @@ def pairs(receipt: Receipt) -> tuple[int, int]:
     return right, count
 
 
+def regimes(book: list[Receipt]) -> dict[tuple[str, str], list[float]]:
+    """Predicted over measured at each load of each policy, by metric and by where its own cliff was measured to be."""
+    found: dict[tuple[str, str], list[float]] = {}
+    for receipt in book:
+        cliff, predicted, measured = receipt.setting.cliff, receipt.predicted, receipt.measured
+        if cliff is None or predicted is None or measured is None:
+            continue
+        for policy, by_metric in measured.values.items():
+            of = by_metric.get(cliff.metric, {})
+            loads = [load for load in receipt.setting.loads if load in of and load != ALL]
+            beyond = [load for load in loads if _is_beyond(of[load], cliff)]
+            for load in loads:
+                where = "past" if beyond and loads.index(load) > loads.index(beyond[0]) else "below"
+                where = "at" if beyond and load == beyond[0] else where
+                for metric in REGIME_METRICS:
+                    ours, theirs = (
+                        values.get(metric, {}).get(load) for values in (predicted.values[policy], by_metric)
+                    )
+                    if ours and theirs:
+                        found.setdefault((metric, where), []).append(ours / theirs)
+    return found
+
+
+def _is_beyond(value: float, cliff: Cliff) -> bool:
+    return value > cliff.limit if cliff.beyond == "above" else value < cliff.limit
+
+
 def cliffs(receipt: Receipt) -> tuple[str, str] | None:
     """The first load beyond the cliff, predicted and measured; among the loads that were measured."""
     cliff, measured, predicted = receipt.setting.cliff, receipt.measured, receipt.predicted
@@ -123,7 +153,7 @@ def cliffs(receipt: Receipt) -> tuple[str, str] | None:
         return None
     found = []
     for values in (predicted.values[cliff.policy][cliff.metric], of):
-        beyond = [load for load in loads if (values[load] > cliff.limit) == (cliff.beyond == "above")]
+        beyond = [load for load in loads if _is_beyond(values[load], cliff)]
         found.append(beyond[0] if beyond else f"past {loads[-1]}")
     return found[0], found[1]
 
@@ -148,7 +178,7 @@ def _lines(book: list[Receipt]) -> Iterator[str]:
     yield from ["## Misses", ""]
     for receipt in compared:
         yield from _misses(receipt)
-    yield from ["", *(HERE / "trust.md").read_text(encoding="utf-8").splitlines(), ""]
+    yield from ["", *(HERE / "trust.md").read_text(encoding="utf-8").splitlines(), "", *_regime_table(compared), ""]
     yield "## Receipts"
     for receipt in book:
         yield from ["", *_receipt(receipt)]
@@ -196,6 +226,28 @@ def _floor_text(book: list[Receipt]) -> Iterator[str]:
     )
 
 
+def _regime_table(book: list[Receipt]) -> Iterator[str]:
+    found, wheres = regimes(book), ("below", "at", "past")
+    yield "Predicted over measured, where receipts have a cliff: the median, and the middle 80 % of so many values."
+    yield from ["", "| | below its cliff | at it | past it |", "|---|---|---|---|"]
+    for metric in REGIME_METRICS:
+        cells = []
+        for where in wheres:
+            ratios = sorted(found.get((metric, where), []))
+            edge = len(ratios) // 10
+            few = (
+                f"{_middle(ratios):.2f} ({ratios[edge]:.2f} to {ratios[-1 - edge]:.2f}; {len(ratios)})"
+                if ratios
+                else ""
+            )
+            cells.append(few)
+        yield f"| {NAMES[metric][0]} | " + " | ".join(cells) + " |"
+
+
+def _middle(ordered: list[float]) -> float:
+    return ordered[len(ordered) // 2]
+
+
 def _misses(receipt: Receipt) -> Iterator[str]:
     assert receipt.measured is not None
     found = list[str]()
@@ -211,20 +263,21 @@ def _misses(receipt: Receipt) -> Iterator[str]:
     cliff = cliffs(receipt)
     if cliff is not None and cliff[0] != cliff[1]:
         found.append(f"cliff: {cliff[0]} predicted, {cliff[1]} measured")
-    for ratio in _far(receipt):
-        found.append(ratio)
+    found += _far(receipt)
     if found:
         yield f"- **{receipt.setting.title}** ({receipt.setting.part}). {'; '.join(found)}."
         yield from (f"  - Likely cause: {cause}" for cause in receipt.measured.causes)
 
 
-def _far(receipt: Receipt) -> Iterator[str]:
-    """Values that are off by more than 25 % in the middle of the loads."""
-    for policy, metric, ratios in _absolute(receipt):
-        middle = sorted(ratios)[len(ratios) // 2]
-        if abs(math.log(middle)) > NEAR:
-            count = f" (median of {len(ratios)} loads)" if len(ratios) > 1 else ""
-            yield f"{NAMES[metric][0]} of `{policy}` {_times(middle)} the measured one{count}"
+def _far(receipt: Receipt) -> list[str]:
+    """The largest of those misses of a metric that are over 25 % in the middle of the loads."""
+    middles = [(_middle(sorted(ratios)), policy, metric) for policy, metric, ratios in _absolute(receipt)]
+    far = sorted(middles, key=lambda each: -abs(math.log(each[0])))[:MOST]
+    return [
+        f"{NAMES[metric][0]} of `{policy}` {_times(middle)} the measured one"
+        for middle, policy, metric in far
+        if abs(math.log(middle)) > NEAR
+    ]
 
 
 def _absolute(receipt: Receipt) -> Iterator[tuple[str, str, list[float]]]:
