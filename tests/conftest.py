@@ -76,3 +76,13 @@ def local_ray() -> Iterator[None]:
         if time.monotonic() > deadline:
             SHARED_RAY.close()
         time.sleep(0.05)
+
+
+@pytest.fixture(scope="module")
+def running_serve(local_ray: None) -> Iterator[None]:
+    """Ray Serve on that Ray; requests come from handles: no proxy listens."""
+    from ray import serve
+
+    serve.start(proxy_location="Disabled")
+    yield
+    serve.shutdown()

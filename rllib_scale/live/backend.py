@@ -5,11 +5,9 @@ from __future__ import annotations
 import heapq
 import math
 import os
-import queue
 import time
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from concurrent.futures import Future
-from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -20,11 +18,12 @@ from rllib_scale.config import EnvConfig
 from rllib_scale.errors import UserError
 from rllib_scale.live.comparison import Comparison
 from rllib_scale.live.flows import Flow, ended_alone
-from rllib_scale.live.servers import Call, Servers, alive
+from rllib_scale.live.inbox import Event, Inbox
+from rllib_scale.live.servers import Call, Servers, alive, check_live
 from rllib_scale.live.stats import Exporter, LiveStats, stats_of
 from rllib_scale.live.worker import Report
 from rllib_scale.simulator.event_engine import EventEngine
-from rllib_scale.simulator.outside_state import Attempt, check_information
+from rllib_scale.simulator.outside_state import Attempt
 
 RESTARTS = 5
 """How often in a row a server whose node is there is started anew before it is given up."""
@@ -33,8 +32,6 @@ Work = Callable[[Attempt, list[Any]], Call]
 """What the tasks are: the call of an attempt, for references to the outputs of its predecessors, in their order."""
 GRACE_S = 5.0
 """After so long a call that should end is ended with its server."""
-Event = Callable[[], None]
-"""What is to be done by the thread that waits."""
 
 
 class Ended(NamedTuple):
@@ -108,9 +105,7 @@ class RayBackend:
         self.failed: dict[int, BaseException] = {}  # workflows that were given up, and why
         self.outputs: dict[tuple[int, int], Output] = {}
         self._listener, self._accepts = listener, accepts
-        self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
-        self.deadlines: dict[Hashable, tuple[float, Event]] = {}  # attempt or server -> monotonic time, what then
-        self._calls: set[Future[Report]] = set()  # whose end Ray is to tell
+        self.inbox = Inbox()
         self._opened = 0.0  # when the round began
         self._tries, self._lives = [0] * env.cluster.num_servers, [0] * env.cluster.num_servers
         self._coming: set[int] = set()  # servers that are being started
@@ -134,7 +129,7 @@ class RayBackend:
         engine = self.engine
         if not engine.attempts and not self._coming and self._next_timer_s == math.inf:
             engine.start_any()
-        while self._accepts or self.flows or not self._events.empty():
+        while self._accepts or self.flows or not self.inbox.is_empty:
             events = self._collect()
             self._opened = time.monotonic()
             now = min(self.clock(), self.horizon_s)
@@ -193,58 +188,30 @@ class RayBackend:
 
     def submit(self, flow: Flow) -> None:
         """A workflow is to be played; its number is that of no other one."""
-        self._events.put(partial(self.expect, flow))
+        self.inbox.put(partial(self.expect, flow))
 
     def give_up(self, flow: Flow, error: BaseException) -> None:
         """Stop a workflow, if it has not ended."""
-        self._events.put(partial(self._drop, flow, error))
+        self.inbox.put(partial(self._drop, flow, error))
 
     def close(self) -> None:
         """End as soon as all workflows that came have ended."""
-        self._events.put(partial(setattr, self, "_accepts", False))
+        self.inbox.put(partial(setattr, self, "_accepts", False))
 
     def shut_down(self) -> None:
         """End all servers, and wait until Ray has reported the end of every call, so that it calls nothing later on."""
         self.servers.close()
-        limit = time.monotonic() + GRACE_S
-        while self._calls and time.monotonic() < limit:
-            time.sleep(0.01)
+        self.inbox.await_calls(GRACE_S)
 
     # ------------------------------------------------------------------ events
 
     def _collect(self) -> list[Event]:
         """Wait until something has happened or is due; returns what has happened, in order."""
-        events: list[Event] = []
         if self._has_news and time.monotonic() >= self._exporter.due_s:
             self._exporter.show(self.stats())
             self._has_news = False
         until = self._start + min(self._next_timer_s, self.horizon_s) * self.time_scale
-        until = min([until, *(when for when, _ in self.deadlines.values())])
-        until = min(until, self._exporter.due_s) if self._has_news else until
-        with suppress(queue.Empty):
-            # With a limit: a thread that waits without one takes no Ctrl-C.
-            events.append(self._events.get(timeout=min(max(0.0, until - time.monotonic()), 3600.0)))
-            while True:
-                events.append(self._events.get_nowait())
-        now = time.monotonic()
-        for key in [key for key, (when, _) in self.deadlines.items() if when <= now]:
-            self.deadlines.pop(key)[1]()
-        return events
-
-    def _after(self, key: Attempt | int, seconds: float, what: Event) -> None:
-        """Have something done about an attempt or a server after so many seconds of the wall clock."""
-        self.deadlines[key] = (time.monotonic() + seconds, what)
-
-    def _watch(self, reference: Any, then: Callable[[Future[Report]], None]) -> None:
-        """Have something done in a thread of Ray's once a call has ended."""
-
-        def ended(future: Future[Report]) -> None:
-            then(future)
-            self._calls.discard(future)
-
-        future = reference.future()
-        self._calls.add(future)
-        future.add_done_callback(ended)
+        return self.inbox.collect(min(until, self._exporter.due_s) if self._has_news else until)
 
     def _call(self, attempt: Attempt) -> None:
         flow, life, began = self.flows[attempt.workflow], self._lives[attempt.server], self._opened
@@ -254,7 +221,7 @@ class RayBackend:
 
         def ended(future: Future[Report]) -> None:
             result = Output(output, attempt.server, life)
-            self._events.put(partial(self._ended, attempt, result, future, time.monotonic() - began, call.seconds))
+            self.inbox.put(partial(self._ended, attempt, result, future, time.monotonic() - began, call.seconds))
 
         try:
             call = self.work(attempt, inputs)
@@ -264,10 +231,10 @@ class RayBackend:
             failed.set_exception(error)
             ended(failed)
             return
-        self._watch(report, ended)
+        self.inbox.watch(report, ended)
         if call.timeout_s is not None:
             what = f"workflow {attempt.workflow}, task {attempt.task} did not end within {call.timeout_s:g} s"
-            self._after(attempt, call.timeout_s, partial(self._too_long, attempt, TimeoutError(what)))
+            self.inbox.after(attempt, call.timeout_s, partial(self._too_long, attempt, TimeoutError(what)))
 
     def _too_long(self, attempt: Attempt, error: TimeoutError) -> None:
         if self.engine.is_running(attempt):
@@ -278,7 +245,7 @@ class RayBackend:
     ) -> None:
         """A call has ended after so many seconds, in which it should have slept for `should`."""
         engine = self.engine
-        self.deadlines.pop(attempt, None)
+        self.inbox.forget(attempt)
         if engine.is_stopping(attempt):
             engine.stopped(attempt)
             self.tell("stopped", attempt, self.now)
@@ -372,13 +339,13 @@ class RayBackend:
         self._coming.discard(server)
         if self._tries[server] <= RESTARTS and self.servers.start_anew(server):
             self._coming.add(server)
-            self._watch(
-                self.servers.ready(server), lambda future: self._events.put(partial(self._is_back, server, future))
+            self.inbox.watch(
+                self.servers.ready(server), lambda future: self.inbox.put(partial(self._is_back, server, future))
             )
 
     def _is_back(self, server: int, future: Future[Report]) -> None:
         if future.exception() is not None:  # perhaps the node is going, too, and Ray does not know it yet
-            self._after(server, 1.0, partial(self._events.put, partial(self._start_anew, server)))
+            self.inbox.after(server, 1.0, partial(self.inbox.put, partial(self._start_anew, server)))
             return
         self._coming.discard(server)
         self._gone.discard(server)
@@ -401,7 +368,7 @@ class RayBackend:
             self.tell("give_up", (flow, runs), self.now)
         for attempt in runs:
             self.servers.stop(attempt.server, attempt.number)
-            self._after(attempt, GRACE_S, partial(self._events.put, partial(self._kill, attempt)))
+            self.inbox.after(attempt, GRACE_S, partial(self.inbox.put, partial(self._kill, attempt)))
         if self.engine.keeps_ended:
             self.failed[flow.number] = error
         for task in range(len(flow)):
@@ -424,15 +391,3 @@ class RayBackend:
             need = f"workflow {flow.number}, task {task} needs {flow.demands['memory'][task]:g} GB"
             error = RuntimeError(f"{need}, and no server with its labels, its places and so much memory is left")
             self._drop(flow, error)
-
-
-def check_live(env: EnvConfig) -> None:
-    """Refuse a problem that has something which a live cluster has not.
-
-    Raises:
-        UserError: naming the setting.
-    """
-    if not env.cluster.changes.none:
-        valid = "none: servers come and go as their Ray nodes do"
-        raise UserError(f"cluster.changes: is not supported on a live cluster; valid: {valid}")
-    check_information(env)

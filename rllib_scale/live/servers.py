@@ -14,6 +14,7 @@ from rllib_scale.config import ClusterConfig, EnvConfig, TierConfig, WorkloadCon
 from rllib_scale.config.cluster import MAX_LABELS
 from rllib_scale.errors import UserError
 from rllib_scale.live.worker import Packed, Server, sleep_for
+from rllib_scale.simulator.outside_state import check_information
 
 GFLOPS_LABEL, NODE_ID_LABEL = "gflops", "ray.io/node-id"
 """Label of a Ray node that says how fast each of its CPUs is [GFLOPS]; without it: 1."""
@@ -169,3 +170,15 @@ def for_servers(env: EnvConfig, cluster: ClusterConfig) -> EnvConfig:
     memory_gb = {"mean": largest / 2, "std": largest / 4, "low": largest / 1000, "high": largest}
     workload = WorkloadConfig.model_validate(env.workload.model_dump() | {"memory_gb": memory_gb})
     return env.model_copy(update={"cluster": cluster, "workload": workload})
+
+
+def check_live(env: EnvConfig) -> None:
+    """Refuse a problem that has something which a live cluster has not.
+
+    Raises:
+        UserError: naming the setting.
+    """
+    if not env.cluster.changes.none:
+        valid = "none: servers come and go as their Ray nodes do"
+        raise UserError(f"cluster.changes: is not supported on a live cluster; valid: {valid}")
+    check_information(env)

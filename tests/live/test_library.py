@@ -85,7 +85,7 @@ def test_a_workflow_of_functions(cluster: live.Cluster) -> None:
     assert later.result() == 17, "of a workflow that has ended"
     assert cluster.task(joined)(*(cluster.task(joined)(text) for text in "xyz"), end=later).result() == "(x)(y)(z)17"
     backend = cluster.backend
-    kept = (backend.outputs, backend.failed, backend.deadlines, backend.overheads_s, backend.flows)
+    kept = (backend.outputs, backend.failed, backend.inbox.deadlines, backend.overheads_s, backend.flows)
     assert not any(kept), "nothing is kept of a workflow that has ended"
     stats = cluster.stats()
     assert (stats.servers, stats.waiting, stats.running, stats.guard) == (2, 0, 0, "none")

@@ -7,7 +7,6 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -15,20 +14,13 @@ import ray
 
 serve = pytest.importorskip("ray.serve", exc_type=ImportError)
 
-from local_ray import LOCAL_RAY  # noqa: E402
+from local_ray import LOCAL_SERVE  # noqa: E402
 from rllib_scale.live.serve import router_config, router_stats  # noqa: E402
 from rllib_scale.live.stats import LiveStats  # noqa: E402
 
-pytestmark = LOCAL_RAY
+pytestmark = LOCAL_SERVE
 ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # the replicas cannot import it
 SMALL = {"ray_actor_options": {"num_cpus": 0.05}, "max_ongoing_requests": 100}
-
-
-@pytest.fixture(scope="module", autouse=True)
-def running_serve(local_ray: None) -> Iterator[None]:
-    serve.start(proxy_location="Disabled")
-    yield
-    serve.shutdown()
 
 
 class Model:

@@ -6,7 +6,6 @@ import os
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -14,20 +13,12 @@ import ray
 
 serve = pytest.importorskip("ray.serve", exc_type=ImportError)
 
-from local_ray import LOCAL_RAY  # noqa: E402
+from local_ray import LOCAL_SERVE  # noqa: E402
 from rllib_scale.errors import UserError  # noqa: E402
 from rllib_scale.live.serve import router_config, router_stats  # noqa: E402
 
-pytestmark = LOCAL_RAY
+pytestmark = LOCAL_SERVE
 ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # the replicas cannot import it
-
-
-@pytest.fixture(scope="module", autouse=True)
-def running_serve(local_ray: None) -> Iterator[None]:
-    """Requests come from handles: no proxy listens."""
-    serve.start(proxy_location="Disabled")
-    yield
-    serve.shutdown()
 
 
 class Model:
