@@ -90,7 +90,9 @@ def replicas() -> None:
     engine = make_engine(env)
     engine.reset([0], [0])
     engine.step([0])
-    play(make_policy("lmetric", env), env, 0, [0])
+    read = env.model_copy(update={"observation": env.observation.model_copy(update={"caches": 5.0})})
+    for problem in (env, read):
+        play(make_policy("lmetric", problem), problem, 0, [0])
     HoldingRouter(RouterSettings(scheduler="lmetric", replica="h100/8b"))
 
 
