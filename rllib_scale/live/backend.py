@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import ray
 from ray.exceptions import ActorUnschedulableError, ObjectLostError, RayActorError, RayError
@@ -17,7 +17,7 @@ from ray.exceptions import ActorUnschedulableError, ObjectLostError, RayActorErr
 from rllib_scale.config import EnvConfig
 from rllib_scale.errors import UserError
 from rllib_scale.live.comparison import Comparison
-from rllib_scale.live.flows import Flow, ended_alone
+from rllib_scale.live.flows import Ended, Flow, Output, ended_alone
 from rllib_scale.live.inbox import Event, Inbox
 from rllib_scale.live.servers import Call, Servers, alive, check_live
 from rllib_scale.live.stats import Exporter, LiveStats, stats_of
@@ -26,30 +26,13 @@ from rllib_scale.simulator.event_engine import EventEngine
 from rllib_scale.simulator.outside_state import Attempt
 
 RESTARTS = 5
-"""How often in a row a server whose node is there is started anew before it is given up."""
+"""How often in a row a server whose node is there is started anew before it is given up; and under how many deaths of
+such servers a task is: it may be what ends them."""
 SERVER_GONE = (RayActorError, ActorUnschedulableError)
 Work = Callable[[Attempt, list[Any]], Call]
 """What the tasks are: the call of an attempt, for references to the outputs of its predecessors, in their order."""
 GRACE_S = 5.0
 """After so long a call that should end is ended with its server."""
-
-
-class Ended(NamedTuple):
-    """A task that has ended for good, or a workflow that has failed, for a listener."""
-
-    flow: Flow
-    task: int  # -1: the workflow has failed
-    is_last: bool  # whether the workflow has ended
-    output: Any  # a reference
-    error: BaseException | None
-
-
-class Output(NamedTuple):
-    """What a task has left on the server where it ran."""
-
-    reference: Any
-    server: int
-    life: int  # how often that server had been started anew
 
 
 class RayBackend:
@@ -301,6 +284,8 @@ class RayBackend:
                 if self.engine.is_there(server) and node not in nodes:
                     self._server_died(server)
             lost = [at for at in flow.sources[attempt.task] if not self._is_there(flow, at)]
+            if flow.number not in self.flows:
+                return  # given up with one of these servers
         for before in lost:
             self._make_again(flow, before)
         if not lost:
@@ -327,12 +312,25 @@ class RayBackend:
         """What ran on it waits anew; it is started again."""
         self._lives[server] += 1
         self._gone.add(server)
-        for attempt in list(self.engine.attempts.values()):
-            if attempt.server == server and self.engine.is_stopping(attempt):
+        ran: list[Attempt] = []
+        for attempt in [each for each in self.engine.attempts.values() if each.server == server]:
+            if self.engine.is_stopping(attempt):
                 self.tell("stopped", attempt, self.now)
+            else:
+                ran.append(attempt)
         self.engine.leave(server)
         self.tell("leave", server, self.now)
         self._start_anew(server)
+        for attempt in ran if server in self._coming else ():
+            self._count_death(attempt)
+
+    def _count_death(self, attempt: Attempt) -> None:
+        """A server died that ran a task, and its node did not."""
+        if (flow := self.flows.get(attempt.workflow)) is not None:
+            flow.deaths[attempt.task] += 1
+            if flow.deaths[attempt.task] >= RESTARTS:
+                what = f"workflow {flow.number}, task {attempt.task}: {RESTARTS} servers have died while they ran it"
+                self._drop(flow, RuntimeError(what))
 
     def _start_anew(self, server: int) -> None:
         self._tries[server] += 1

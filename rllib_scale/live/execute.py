@@ -11,8 +11,8 @@ import numpy as np
 
 from rllib_scale.config import EnvConfig
 from rllib_scale.evaluation.exports import Played
-from rllib_scale.live.backend import Ended, RayBackend
-from rllib_scale.live.flows import Flow
+from rllib_scale.live.backend import RayBackend
+from rllib_scale.live.flows import Ended, Flow
 from rllib_scale.live.guard import Guard, play_guarded, rehearse_all
 from rllib_scale.live.servers import check_live
 from rllib_scale.live.surrogates import Surrogates

@@ -1,8 +1,8 @@
-"""One workflow under way on a live cluster: what it demands, and how often its tasks have failed."""
+"""One workflow under way on a live cluster: what it demands, what its tasks have come through, and what they leave."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,6 +45,7 @@ class Flow:
                 self.sources[after].append(before)
                 self.readers[before].append(after)
         self.attempts = [0] * len(demands)  # that failed by themselves
+        self.deaths = [0] * len(demands)  # of servers while they ran the task, and whose nodes went on
 
     @classmethod
     def of(cls, workload: Workload, number: int, cluster: ClusterConfig) -> Flow:
@@ -54,6 +55,24 @@ class Flow:
     def __len__(self) -> int:
         """T."""
         return len(self.demands)
+
+
+class Ended(NamedTuple):
+    """A task that has ended for good, or a workflow that has failed, for a listener."""
+
+    flow: Flow
+    task: int  # -1: the workflow has failed
+    is_last: bool  # whether the workflow has ended
+    output: Any  # a reference
+    error: BaseException | None
+
+
+class Output(NamedTuple):
+    """What a task has left on the server where it ran."""
+
+    reference: Any
+    server: int
+    life: int  # how often that server had been started anew
 
 
 def ended_alone(flows: dict[int, Flow], engine: EventEngine) -> list[int]:

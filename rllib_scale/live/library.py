@@ -25,8 +25,8 @@ from rllib_scale.config.cluster import MAX_PLACES, Label, label_bits
 from rllib_scale.config.schedulers import HEURISTICS
 from rllib_scale.config.yaml_files import build_model
 from rllib_scale.errors import UserError, offered
-from rllib_scale.live.backend import Ended, RayBackend
-from rllib_scale.live.flows import Flow
+from rllib_scale.live.backend import RayBackend
+from rllib_scale.live.flows import Ended, Flow
 from rllib_scale.live.functions import check_task, like, name_of
 from rllib_scale.live.guard import Guard, play_guarded, rehearse_all
 from rllib_scale.live.servers import Call, for_servers, nodes_as_servers
@@ -71,6 +71,7 @@ class TaskFuture:
         self.needs = list(dict.fromkeys(v for v in (*arguments, *keywords.values()) if isinstance(v, TaskFuture)))
         self.workflow: list[TaskFuture] | None = None  # with which it was asked for, or given up
         self.flow: Flow | None = None  # once it was sent
+        self.given: dict[TaskFuture, Any] = {}  # results of other workflows, as they were when it was sent
         self.ended: concurrent.futures.Future[Any] = concurrent.futures.Future()
 
     def submit(self) -> TaskFuture:
@@ -151,7 +152,7 @@ class Cluster:
         self._lock = threading.RLock()
         self._open: list[list[TaskFuture]] = []  # tasks of each workflow under way
         self._sent: dict[int, list[TaskFuture]] = {}  # those that the backend has, by number
-        self._failure: BaseException | None = None
+        self._failure: BaseException | None = _not_running()
 
     # ------------------------------------------------------------------ life
 
@@ -169,21 +170,27 @@ class Cluster:
             )
             stack.callback(self.backend.shut_down)
             self._stack = stack.pop_all()
-        self._numbers = itertools.count()
+        self._numbers, self._failure = itertools.count(), None
         self._thread = threading.Thread(target=self._run, name="rllib-scale-live", daemon=True)
         self._thread.start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         with self._stack:
-            with self._lock:
-                workflows = list(self._open)
-            if kind is not None:
-                for futures in workflows:
-                    self.cancel(futures[-1])
-            concurrent.futures.wait([future.ended for futures in workflows for future in futures])
+            while workflows := self._under_way():
+                if kind is not None:
+                    for futures in workflows:
+                        self.cancel(futures[-1])
+                concurrent.futures.wait([future.ended for futures in workflows for future in futures])
             self.backend.close()
             self._thread.join()
+
+    def _under_way(self) -> list[list[TaskFuture]]:
+        """The tasks of each workflow that has not ended; without any no other one may come."""
+        with self._lock:
+            if not self._open:
+                self._failure = _not_running()
+            return list(self._open)
 
     def _run(self) -> None:
         """The loop of the thread that decides."""
@@ -207,8 +214,11 @@ class Cluster:
             demand: fields of `Demand`.
 
         Raises:
-            UserError: a demand that cannot be, or a function that is async, a generator or no callable.
+            UserError: a demand that cannot be, or a function that is async, a generator or no callable; or the cluster
+                does not run.
         """
+        if self._failure is not None:
+            raise self._failure
         name = name_of(function)
         check_task(function, name)
         needs, cluster = build_model(Demand, demand, f"task {name}"), self._problem.cluster
@@ -263,11 +273,17 @@ class Cluster:
     # ------------------------------------------------------------------ what futures ask for
 
     def submit(self, *futures: TaskFuture) -> None:
-        """Have tasks run as one workflow, with all that they need and that nobody has asked for yet."""
+        """Have tasks run as one workflow, with all that they need and that nobody has asked for yet.
+
+        Raises:
+            UserError: one of them is of another cluster.
+        """
         if all(future.workflow is not None for future in futures):
             return  # and so has all that they need
         with self._lock:
             new = [future for future in _in_order(futures) if future.workflow is None]
+            if any(future._cluster is not self for future in new):
+                raise UserError("live.Cluster: it needs a task of another cluster; ask for that there first: submit()")
             for future in new:
                 future.workflow = new
             if new:
@@ -299,6 +315,8 @@ class Cluster:
             flow = Flow(number, self.backend.clock(), np.array(demands, dtype=TASK_DEMAND), pairs)
             for future in futures:
                 future.flow = flow
+                # As they are now: one that is found lost meanwhile is made again by the thread that would wait for it.
+                future.given = {n: n.ended.result() for n in future.needs if n not in inside}
             self._sent[number] = futures
             self.backend.submit(flow)
 
@@ -306,12 +324,10 @@ class Cluster:
         """The call of a task: see `backend.Work`."""
         futures, sources = self._sent[attempt.workflow], self.backend.flows[attempt.workflow].sources
         future = futures[attempt.task]
-        references = dict(zip((futures[at] for at in sources[attempt.task]), inputs, strict=True))
+        references = future.given | dict(zip((futures[at] for at in sources[attempt.task]), inputs, strict=True))
 
         def filled(value: Any) -> Any:
-            if not isinstance(value, TaskFuture):
-                return value
-            return references[value] if value in references else value.ended.result()
+            return references[value] if isinstance(value, TaskFuture) else value
 
         arguments = tuple(filled(value) for value in future.arguments)
         keywords = {name: filled(value) for name, value in future.keywords.items()}
@@ -373,3 +389,7 @@ def _packed(function: Callable[..., Any]) -> Any:
     """A function as it is sent: packed once, however often it is called; a large one is put into Ray's store."""
     content = ray.cloudpickle.dumps(function)
     return Packed(content) if len(content) <= MAX_SENT_BYTES else ray.put(function)
+
+
+def _not_running() -> UserError:
+    return UserError("live.Cluster: it does not run; tasks are made and asked for inside of its `with` block")

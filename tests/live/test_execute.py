@@ -23,9 +23,9 @@ from rllib_scale.cli import main
 from rllib_scale.config import EnvConfig, EpisodeConfig, TierConfig
 from rllib_scale.errors import UserError
 from rllib_scale.evaluation.replay import Replay
-from rllib_scale.live.backend import Ended, RayBackend
+from rllib_scale.live.backend import RayBackend
 from rllib_scale.live.execute import LiveRun, execute
-from rllib_scale.live.flows import Flow
+from rllib_scale.live.flows import Ended, Flow
 from rllib_scale.live.guard import Guard
 from rllib_scale.live.servers import Call
 from rllib_scale.live.side_by_side import add_rows, open_results, simulated

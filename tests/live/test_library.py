@@ -188,6 +188,31 @@ def test_what_cannot_be_is_refused_before_anything_starts(cluster: live.Cluster)
         live.Cluster(tiers=TIERS, guard="dual-price:load=1")
 
 
+def test_nothing_waits_for_a_cluster_that_does_not_run_or_is_another(cluster: live.Cluster) -> None:
+    other = live.Cluster(tiers=TIERS)
+    with pytest.raises(UserError, match="it does not run"):
+        other.task(add)
+    with other:
+        late = other.task(add)(1)
+        for ask in (lambda: cluster.gather(late, timeout=60), cluster.task(add)(late).submit):
+            with pytest.raises(UserError, match="of another cluster"):
+                ask()
+    with pytest.raises(UserError, match="it does not run"):
+        late.result(timeout=60)
+
+
+def test_what_waits_for_a_result_goes_on_though_that_is_to_be_made_again(cluster: live.Cluster) -> None:
+    """As when another one has found that it is lost: the thread that decides cannot wait for what it has to start."""
+    given = cluster.task(add)(1)
+    assert given.result() == 1
+    busy = [cluster.task(spin)(1.0).submit() for _ in range(3)]
+    waits = cluster.task(add)(given, 2).submit()
+    cluster.forget(given)
+    assert waits.result(timeout=60) == 3
+    assert given.result(timeout=60) == 1
+    assert [each.result() for each in busy] == [None] * 3
+
+
 def test_a_scheduler_that_names_no_task_is_an_error_of_every_task(local_ray: None) -> None:
     with live.Cluster(NamesNoTask(), tiers=TIERS) as cluster:
         futures = [cluster.task(add)(k).submit() for k in range(2)]

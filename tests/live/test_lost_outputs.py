@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 from ray.exceptions import ObjectLostError, RayActorError
 
 from live.problems import problem, task, work
-from rllib_scale.config import ClusterConfig, TierConfig
+from rllib_scale.config import ClusterConfig, EnvConfig, TierConfig
 from rllib_scale.live import backend as live_backend
 from rllib_scale.live.backend import RayBackend
 from rllib_scale.live.flows import Flow
@@ -18,6 +19,7 @@ from rllib_scale.live.servers import Call
 from rllib_scale.live.worker import Report
 from rllib_scale.schedulers.rules import make_scheduler
 from rllib_scale.simulator.outside_state import Attempt
+from rllib_scale.workloads.model import Workload
 from seeds import each_of
 
 FOUR = (TierConfig(name="only", count=4, compute_gflops=1.0, memory_gb=8.0),)
@@ -92,6 +94,18 @@ class PlayedServers:
             self._end(attempt)
 
 
+def backend(env: EnvConfig, call: Callable[..., Call], workload: Workload, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A cluster whose Ray is played, and to which all workflows are to come."""
+    monkeypatch.setattr(live_backend, "Servers", PlayedServers)
+    monkeypatch.setattr(live_backend, "alive", lambda: sorted(played.servers.alive))
+    monkeypatch.setattr(live_backend.ray, "get", lambda references: None)
+    played: Any = RayBackend(env, call, retries=6)
+    played.servers.calls.clear()  # they are ready
+    for number in range(workload.num_workflows):
+        played.expect(Flow.of(workload, number, env.cluster))
+    return played
+
+
 @each_of(range(400), by_default=40)
 def test_whatever_is_lost_each_workflow_ends_or_fails(case: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A task runs only where the outputs of all tasks before it are; nothing ends the thread that decides."""
@@ -103,19 +117,13 @@ def test_whatever_is_lost_each_workflow_ends_or_fails(case: int, monkeypatch: py
         flows.append((0.0, [task(1.0 if rng.random() < 0.9 else 0.0) for _ in range(count)], edges))
     workload, env = work(*flows), problem(FOUR)
     rule = make_scheduler(str(rng.choice(["fastest-idle", "reserve", "random-feasible"])), env.observation, "feasible")
-    monkeypatch.setattr(live_backend, "Servers", PlayedServers)
-    monkeypatch.setattr(live_backend, "alive", lambda: sorted(played.servers.alive))
-    monkeypatch.setattr(live_backend.ray, "get", lambda references: None)
 
     def call(attempt: Attempt, inputs: list[Any]) -> Call:
         done = played.engine.has_ended
         assert all(done(attempt.workflow, k) for k in played.flows[attempt.workflow].sources[attempt.task])
         return Call(None, tuple(inputs))
 
-    played: Any = RayBackend(rule.problem(env), call, retries=6)
-    played.servers.calls.clear()  # they are ready
-    for number in range(workload.num_workflows):
-        played.expect(Flow.of(workload, number, env.cluster))
+    played = backend(rule.problem(env), call, workload, monkeypatch)
     rule.reset([(case, 0)])
 
     def more() -> bool:
@@ -132,3 +140,30 @@ def test_whatever_is_lost_each_workflow_ends_or_fails(case: int, monkeypatch: py
         has_work = workload.compute_gflop[workload.task_offsets[number] : workload.task_offsets[number + 1]] > 0
         assert {k for n, k in ended if n == number} == {*np.flatnonzero(has_work)}
     assert not played.outputs
+
+
+def test_a_task_that_ends_its_server_each_time_is_given_up_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng, deadly = np.random.default_rng(0), set[int]()
+    workload, env = work(*[(0.0, [task(1.0)] * 30, [])] * 3), problem(FOUR)
+    rule = make_scheduler("fastest-idle", env.observation, "feasible")
+
+    def call(attempt: Attempt, inputs: list[Any]) -> Call:
+        if (attempt.workflow, attempt.task) == (1, 7):
+            deadly.add(attempt.number)
+        return Call(None)
+
+    def more() -> bool:
+        calls = played.servers.calls
+        for number in deadly & calls.keys():
+            played.servers.kill(calls[number][0].server)
+        if calls:
+            number = int(rng.choice(list(calls)))
+            calls.pop(number)[0].end.set_result(Report(0.0, None))
+        return bool(played.more())
+
+    played = backend(rule.problem(env), call, workload, monkeypatch)
+    rule.reset([(0, 0)])
+    played.engine.play(rule, more)
+    assert played.failed.keys() == {1}
+    assert "task 7" in str(played.failed[1])
+    assert all(server in played._coming or played.engine.is_there(server) for server in range(4))
