@@ -25,7 +25,9 @@ DIFFER = 0.10
 
 def table(both: pd.DataFrame) -> Table:
     """Real / predicted figures of each run."""
-    result = Table("load", "policy", "seed", title="real / predicted", title_justify="left")
+    result = Table("load", title="real / predicted", title_justify="left")
+    result.add_column("policy", no_wrap=True)
+    result.add_column("seed")
     for name in (*SHOWN.values(), "hit rate", "foreign"):
         result.add_column(name, justify="right")
     for _, row in both.sort_values(CELL).iterrows():

@@ -155,8 +155,8 @@ class Engine:
         """Number of the kernel's session of its processes."""
         return self._process.pid
 
-    def wait(self) -> None:
-        """Until it answers; then its HTTP server, whose time a step does not take, goes to the next core.
+    def wait(self, cores: set[int]) -> None:
+        """Until it answers; then its HTTP server, whose time a step does not take, goes to these cores.
 
         Raises:
             UnavailableError: it has ended, or does not answer in time.
@@ -170,9 +170,8 @@ class Engine:
                 time.sleep(0.3)
         else:
             self._refuse()
-        every = sorted(os.sched_getaffinity(0))
         for thread in os.listdir(f"/proc/{self.session}/task"):
-            os.sched_setaffinity(int(thread), {every[(every.index(self.core) + 1) % len(every)]})
+            os.sched_setaffinity(int(thread), cores)
 
     def _refuse(self) -> NoReturn:
         lines = self.log.read_text(errors="replace").splitlines()
@@ -199,8 +198,10 @@ class Engine:
 
 
 @contextmanager
-def engines(python: Path, folder: Path, cores: Sequence[int]) -> Iterator[list[Engine]]:
-    """An engine on each of these cores, for a block, at whose end none of their processes is left.
+def engines(python: Path, folder: Path, most: int) -> Iterator[list[Engine]]:
+    """Engines for a block, at whose end none of their processes is left.
+
+    Each has a core of its own. One core is left to this process and the engines' HTTP servers, where there are two.
 
     Raises:
         UnavailableError: one does not start.
@@ -208,13 +209,18 @@ def engines(python: Path, folder: Path, cores: Sequence[int]) -> Iterator[list[E
     model = folder / "model"
     model.mkdir(parents=True, exist_ok=True)
     write_model(model)
+    every = sorted(os.sched_getaffinity(0))
+    cores = every[max(len(every) - most, min(1, len(every) - 1)) :]
+    left = set(every) - set(cores) or set(every)
     with ExitStack() as stack:
         started = []
         for core in cores:
             started.append(Engine(python, model, core, folder / f"engine-{core}.log"))
             stack.callback(started[-1].stop)
         for engine in started:
-            engine.wait()
+            engine.wait(left)
+        os.sched_setaffinity(0, left)
+        stack.callback(os.sched_setaffinity, 0, every)
         yield started
 
 

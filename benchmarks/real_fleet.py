@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-import os
 import signal
 import time
 from collections.abc import Iterator, Sequence
@@ -61,6 +60,8 @@ MOST_FOREIGN = 0.15
 POISSON_LOAD = 0.5
 """Of the requests per second that the saturated load had."""
 FITTED = ("synchronous", "synchronous again", "saturated")
+WARM_UP = 20
+"""Requests before those that are measured: the first ones of an engine take longer."""
 SETTLE_S = 1.0
 """After a run, until what was cut off has left the engines."""
 
@@ -69,7 +70,7 @@ class Size(NamedTuple):
     """How much is measured.
 
     Attributes:
-        engines: at most; no more than cores.
+        engines: at most; each needs a core of its own beside that of the client.
         requests: of each load that is fitted.
         lasts_s: a run.
         loads: contexts of live sessions over the memory.
@@ -147,9 +148,9 @@ def run(
         console.print(f"{time.monotonic() - began:6.0f} s  {line}", markup=False, highlight=False)
 
     python = environment(cache or cache_folder(), say)
-    cores = sorted(os.sched_getaffinity(0))[-size.engines :]
-    with _stopped_as_by_ctrl_c(), in_front(), engines(python, folder, cores) as fleet:
-        say(f"{PACKAGE} on cores {', '.join(map(str, cores))}: {len(fleet)} engines of {KV_TOKENS:,} tokens")
+    with _stopped_as_by_ctrl_c(), in_front(), engines(python, folder, size.engines) as fleet:
+        cores = ", ".join(str(engine.core) for engine in fleet)
+        say(f"{PACKAGE} on core {cores}: {len(fleet)} of {KV_TOKENS:,} tokens")
         fits = [fitted(engine, number, size.requests, folder, say) for number, engine in enumerate(fleet)]
         replicas = [fit.replica for fit in fits]
         cells = _cells(size, chosen)
@@ -163,7 +164,7 @@ def run(
     predicted = pd.DataFrame(json.loads((folder / "frozen.json").read_text(encoding="utf-8"))["predictions"])
     both = rows.merge(predicted, on=["load", "policy", "seed"], suffixes=("", "_model"), validate="many_to_one")
     both.to_csv(folder / "runs.csv", index=False, float_format="%.4f")
-    Console(width=max(console.width, 130)).print(table(both))
+    Console(width=max(console.width, 150)).print(table(both))
     found = measures([fit.errors()[-1] for fit in fits], both)
     bar, aim = size.bar_s
     return [*found, Measure("the whole", "s", time.monotonic() - began, bar=bar, aim=aim, at_most=True)]
@@ -193,6 +194,7 @@ def fitted(engine: Engine, number: int, requests: int, folder: Path, say: Any) -
         RefusedError: a load measured twice differs, or the load that was held out is missed.
     """
     parts, took = list[pd.DataFrame](), 0.0
+    asyncio.run(real_sessions.send(engine.url, real_sessions.loads(WARM_UP, number)[0], number))
     for load in real_sessions.loads(requests, number):
         if took:
             load = load._replace(at_s=load.at_s * took / POISSON_LOAD)
