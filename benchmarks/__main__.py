@@ -17,6 +17,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.measure import Measure
+from rllib_scale.errors import UserError
 from rllib_scale.files import write_json
 
 PACKAGES = ("ray", "torch", "gymnasium", "numpy", "numba")
@@ -64,7 +65,11 @@ def main(
     options: dict[str, dict[str, Any]] = {"live": {"workflows": workflows, "turns": turns}}
     options["receipts"] = {"sessions": sessions}
     options["real_fleet"] = {"small": small, "policies": policy, "cache": cache, "folder": folder}
-    result = run(parts or NAMES, rounds, Console(), options)
+    try:
+        result = run(parts or NAMES, rounds, Console(), options)
+    except UserError as error:
+        click.echo(f"Error: {error}", err=True)
+        sys.exit(2)
     if output is not None:
         write_json(output, result)
 

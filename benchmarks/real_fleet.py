@@ -40,6 +40,7 @@ from benchmarks.real_engines import (
 )
 from benchmarks.real_sessions import ACTIVE_FOR_S, Episode
 from rllib_scale.config.replicas import Replica
+from rllib_scale.errors import UserError
 from rllib_scale.evaluation.fit_replica import FITTED as COEFFICIENTS
 from rllib_scale.evaluation.fit_replica import Fit, fit_replica
 from rllib_scale.evaluation.measured import read_log
@@ -94,7 +95,7 @@ FULL = Size(2, 60, 36.0, (0.8, 1.0, 1.4, 2.0), 1.4, 8, 2220.0, (2400.0, 1500.0))
 SMALL = Size(1, 40, 15.0, (0.8, 1.4), None, 2, 480.0, (600.0, 420.0))
 
 
-class RefusedError(Exception):
+class RefusedError(UserError):
     """The engines' log cannot be fitted well enough to predict anything."""
 
 
