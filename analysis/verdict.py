@@ -43,8 +43,8 @@ MEASURED = {
     ),
     "replica": Measured(
         "jct_censored_p99_s",
-        "mean time of calls, open ones counted (s)",
-        "99th percentile of turns, open ones by age (s)",
+        "mean call (s)",
+        "p99 of turns (s)",
         "99th percentile of the time of turns",
         "sessions",
         False,

@@ -4,7 +4,7 @@
 
 The trial decides problem, network, regulariser, the end of the learning rate's cosine, and how advantages are
 standardised. RLlib decides whatever it has a setting for; what is left out here has RLlib's default, not the paper's.
-The policy is written to my-ppo.
+The policy is written to results/my-ppo.
 """
 
 import math
@@ -53,5 +53,5 @@ algorithm = (
 for _ in range(trial.algorithm.epochs):
     result = algorithm.train()
     print(f"SRR's KL term: {result['learners']['default_policy']['srr_kl']:.3f}")
-save_policy(Path("my-ppo"), algorithm.get_module().network, trial, epochs=trial.algorithm.epochs)
+save_policy(Path("results/my-ppo"), algorithm.get_module().network, trial, epochs=trial.algorithm.epochs)
 algorithm.stop()

@@ -3,7 +3,8 @@
     python examples/srr_ppo.py 2
 
 trains the paper's cross-attention network for two epochs of 1024 decisions at 16 servers [SCALE, sec. 4] and writes it
-to my-ppo, which `rllib-scale evaluate my-ppo` plays. `rllib-scale sweep` trains the same several times as fast.
+to results/my-ppo, which `rllib-scale evaluate results/my-ppo` plays. After two epochs most of its answers are still
+invalid; the paper trains 1000. `rllib-scale sweep` trains the same several times as fast.
 """
 
 import math
@@ -88,5 +89,5 @@ if __name__ == "__main__":
     for epoch in range(trial.algorithm.epochs):
         result = algorithm.train()
         print(f"epoch {epoch}: mean return {result['env_runners'].get('episode_return_mean', math.nan):.1f}")
-    save_policy(Path("my-ppo"), algorithm.get_module().network, trial, epochs=trial.algorithm.epochs)
+    save_policy(Path("results/my-ppo"), algorithm.get_module().network, trial, epochs=trial.algorithm.epochs)
     algorithm.stop()

@@ -91,6 +91,7 @@ PARSED = {
     "source": r"\.venv/bin/activate",
     "pip": r"install --constraint constraints\.txt --editable '\.\[[a-z,]+\]'",
     "ray": r"(get-auth-token|up|down|dashboard|exec|job (submit|list|logs|stop)|start|status)( .*)?",
+    "echo": r"[\d. ]+ > arrivals\.txt",
     "chmod": r"600 ~/\.ray/auth_token",
     "docker": r"(build|push) .*REGISTRY/rllib-scale:ray-.*",
     "kubectl": r"(create|delete) -f cluster-kuberay\.yaml|logs --follow job/rllib-scale",

@@ -112,7 +112,7 @@ def over_problems(ratios: Mapping[str, np.ndarray], base: str, looks: Mapping[st
     for name, found in ratios.items():
         along = 100 * (np.arange(len(found)) + 0.5) / len(found)
         marks.append(Marks(along, 100 * (found - 1), looks[name], name, size=0.4))
-    panel = Panel(marks, x_label="problems, %", y_label=f"response against {base}, %", zero="y")
+    panel = Panel(marks, x_label="problems, %", y_label=f"against {base}, %", zero="y")
     return Chart(
         [panel],
         f"Each method's problems in the order of its ratio, mean over seeds. Below 0 it answers sooner than {base}.",

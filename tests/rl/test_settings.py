@@ -227,4 +227,4 @@ def test_the_example_of_the_library_page_trains(tmp_path: Path, monkeypatch: pyt
     found: dict[str, Any] = {"__name__": "example"}
     exec(code, found)
     assert found["result"]["learners"]["default_policy"]["srr_kl"] > 0
-    assert load_policy(tmp_path / "my-ppo").epochs == 2
+    assert load_policy(tmp_path / "results" / "my-ppo").epochs == 2

@@ -8,7 +8,6 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 import numpy as np
 from rllib_scale_analysis import load, select
-from rllib_scale_analysis.figures import comparison, draw
 from rllib_scale_analysis.figures.style import RC, looks
 from rllib_scale_analysis.tables import family
 
@@ -17,6 +16,13 @@ from rllib_scale.workloads.family import fixed_problems
 
 HERE = Path(__file__).parent
 SHOWN = ["adaptive-price", "dual-price", "reserve"]
+LABELS = {
+    "zoo:context-price": ((96.5, 11), (40, 15)),
+    "reserve": ((12, -7.5), (26, 6)),
+    "adaptive-price": ((66, -3.5), (50, -17)),
+    "dual-price": ((22, -14.5), (30, -27)),
+}
+"""Point of a curve [%] and place of its label."""
 SEEN = {"any": "whole workflows seen", "any-revealed": "revealed as they run"}
 
 episodes = load(HERE / "any").episodes
@@ -24,7 +30,17 @@ rows = select(episodes, "any", "feasible", "argmax")
 rows = rows[rows["variant"].isin([*SHOWN, "zoo:context-price", "fastest-idle"])]
 base, found = family.log_ratios(rows)
 ratios = {name: family.by_problem(logs) for name, logs in found.items()}
-draw.save(draw.draw(comparison.over_problems(ratios, base, looks(rows, list(ratios)))), HERE / "over-problems.png")
+plt.rcParams.update(RC)
+figure, axis = plt.subplots(figsize=(9, 4), layout="constrained")
+for name, look in looks(rows, list(ratios)).items():
+    percent = 100 * (ratios[name] - 1)
+    axis.plot(100 * (np.arange(len(percent)) + 0.5) / len(percent), percent, color=look.colour, linewidth=2.5)
+    sooner = f"{name}: sooner on {int((percent < -0.05).sum())}, later on {int((percent > 0.05).sum())}"
+    axis.annotate(sooner, *LABELS[name], color=look.colour, arrowprops={"arrowstyle": "-", "color": look.colour})
+axis.axhline(0, color="black", linewidth=1)
+axis.set(xlim=(0, 100), ylim=(-40, 22), xlabel=f"{len(percent)} problems, in the order of a policy's response (%)")
+axis.set(ylabel=f"mean response\nagainst {base} (%)", title=f"On which problems is a policy better than {base}?")
+figure.savefig(HERE / "over-problems.png", dpi=130)
 
 envs = fixed_problems("basic", False)
 speeds = [[tier.compute_gflops for tier in env.cluster.tiers] for env in envs]
@@ -36,7 +52,6 @@ properties = {
     "standard deviation of the demand / mean": [each.std / each.mean for each in demands],
     "mean move / mean task": [move / problems.CANONICAL_S for move in moves],
 }
-plt.rcParams.update(RC)
 figure, axes = plt.subplots(2, len(properties), figsize=(16, 7), sharey="row", layout="constrained")
 for row, (scenario, seen) in zip(axes, SEEN.items(), strict=True):
     of_rows = select(episodes, scenario, "feasible", "argmax")
