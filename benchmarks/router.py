@@ -13,7 +13,8 @@ from rllib_scale.live.holding import HoldingRouter
 from rllib_scale.live.requests import Demand, Replica, RouterSettings
 from rllib_scale.live.routing import Routing
 
-SCHEDULERS = (*(name for name, known in HEURISTICS.items() if not known.no_router), *FLEET_RULES, "lmetric:gate=1")
+RULES = HEURISTICS | FLEET_RULES
+SCHEDULERS = (*(name for name, known in RULES.items() if not known.no_router), "lmetric:gate=1")
 REPLICAS, PLACES, WAITING = 16, 4, 2000
 BAR_MS = 5.0
 

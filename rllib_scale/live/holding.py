@@ -1,8 +1,7 @@
 """Which replica of a language model takes which request, or none yet, by the rules of `service: replica`.
 
-It decides by the same compiled code as an episode, from what a router knows: prompts, sessions, and what it has sent
-where. Lengths of answers are hidden, and a session's context is taken to be on its replica while the contexts that came
-after it leave room for it.
+It decides by the same compiled code as an episode under `observation.caches: own`, from what a router knows: prompts,
+sessions, and what it has sent where. Lengths of answers are hidden.
 """
 
 from __future__ import annotations
@@ -10,12 +9,14 @@ from __future__ import annotations
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Hashable, Mapping, Sequence
+from hashlib import blake2b
 from typing import Any
 
 import numpy as np
 
 from rllib_scale.compiled import Direct
 from rllib_scale.config.replica_rules import FLEET_RULES, check_router_knows
+from rllib_scale.config.replicas import Replica as LanguageModelReplica
 from rllib_scale.config.schedulers import RuleSpec, parse_scheduler
 from rllib_scale.errors import UserError, offered
 from rllib_scale.live.requests import Demand, LastCall, Replica, RouterSettings, check_arrival
@@ -23,9 +24,10 @@ from rllib_scale.live.routing import SESSIONS
 from rllib_scale.live.stats import LiveStats
 from rllib_scale.schedulers.replicas import REPLICA_RULES
 from rllib_scale.simulator.replicas.handles import fleet_handles
+from rllib_scale.simulator.replicas.known import forget_replica
 from rllib_scale.simulator.replicas.router import ASKED, KNOWN, answer_round
 from rllib_scale.simulator.replicas.scripts import requests
-from rllib_scale.simulator.replicas.state import NONE, START, TREE, new_fleet
+from rllib_scale.simulator.replicas.state import NONE, START, TREE, Fleet, grown, new_fleet
 from rllib_scale.workloads.random_numbers import new_generator
 
 _answer_round = Direct(answer_round)
@@ -55,6 +57,10 @@ def check_used(given: RouterSettings | Demand, settings: RouterSettings) -> None
     for name in sorted(given.model_fields_set & ignored):
         valid = offered(sorted(type(given).model_fields.keys() - ignored))
         raise UserError(f"{name}: not with {settings.scheduler}, which decides on {rules}; valid: {valid}")
+
+
+_OF_CALL = (("tokens", "prompt"), ("prefix", "prefix"), ("shared", "shared"))
+"""Columns of KNOWN, and those of ASKED."""
 
 
 class _Rows:
@@ -108,6 +114,10 @@ class HoldingRouter:
         self._foreign = np.zeros(0, np.int64)  # calls of other handles on each replica
         self._decided_s, self._events = -np.inf, 0  # time of the last round, and ends of calls since
         self._prefixes, self._most_prefixes = dict[tuple[str, int], int](), 8  # numbers of shared prefixes
+        self._fleet: Fleet | None = None  # with what is remembered of each replica; None: there is none
+        self._replicas: list[Replica] = []
+        self._remembered = 0  # rows of sessions in it
+        self._told = 0  # sessions whose last call was sent elsewhere, since the last round
         self.left: Counter[str] = Counter()
         self._shared = set[str]()
         self._started, self._decisions, self._rounds, self._waited_s, self._deciding_s = 0, 0, 0, 0.0, 0.0
@@ -151,13 +161,15 @@ class HoldingRouter:
         )
 
     def _prefix(self, name: str | None, tokens: int) -> int:
-        """Number of a shared prefix; numbers that no session and no request has are used again."""
+        """Number of a shared prefix; numbers that no session, no request and no memory has are used again."""
         if name is None:
             return NONE
         if (name, tokens) not in self._prefixes:
             if len(self._prefixes) == self._most_prefixes:
                 rows = [*self._sessions.values()], [*self._requests.values()]
                 used = {*self._known.table["prefix"][rows[0]], *self._asked.table["prefix"][rows[1]]}
+                if self._fleet is not None:
+                    used |= {*np.flatnonzero(self._fleet.prefixes["tokens"].any(axis=0))}
                 self._prefixes = {key: number for key, number in self._prefixes.items() if number in used}
             if len(self._prefixes) == self._most_prefixes:
                 self._most_prefixes *= 2
@@ -169,7 +181,8 @@ class HoldingRouter:
     def _hear(self, name: Hashable) -> int:
         """The row of a session, moved to the end of those heard of."""
         if name not in self._sessions:
-            self._sessions[name] = self._known.take(home=NONE, at=NONE, prefix=NONE)
+            number = int.from_bytes(blake2b(repr(name).encode(), digest_size=7).digest())  # of the name alone
+            self._sessions[name] = self._known.take(number=number, home=NONE, counts_at=NONE, at=NONE, prefix=NONE)
             if len(self._sessions) > SESSIONS:
                 self._forget_oldest()
         row = self._sessions[name]
@@ -205,7 +218,8 @@ class HoldingRouter:
         """See `Routing.restore`."""
         if last.session not in self._sessions:
             session = self._known.table[self._hear(last.session)]
-            session["home"], session["tokens"] = self._number(last.replica), last.prompt_tokens
+            session["home"] = session["counts_at"] = self._number(last.replica)
+            session["tokens"], session["told"], self._told = last.prompt_tokens, 1, self._told + 1
             session["prefix"], session["shared"] = self._prefix(last.prefix, last.prefix_tokens), last.prefix_tokens
             session["until_s"] = at_s + self.settings.active_for_s
 
@@ -213,8 +227,9 @@ class HoldingRouter:
         """See `Routing.start`."""
         request = self._asked.table[self._requests[key]]
         session = self._known.table[request["session"]]
-        request["replica"] = session["home"] = self._number(replica)
-        for name, value in (("tokens", "prompt"), ("prefix", "prefix"), ("shared", "shared")):
+        request["replica"] = session["home"] = session["counts_at"] = self._number(replica)
+        session["told"], self._told = 1, self._told + 1
+        for name, value in _OF_CALL:
             session[name] = request[value]
         session["running"] += 1
         self._sent[key] = replica
@@ -228,9 +243,12 @@ class HoldingRouter:
 
     def lost(self, replica: str) -> None:
         """See `Routing.lost`."""
-        known = self._known.table
-        of_it = known["home"] == self._numbers.get(replica, NONE - 1)
-        known["home"][of_it], known["until_s"][of_it] = NONE, 0.0
+        known, number = self._known.table, self._numbers.get(replica, NONE - 1)
+        known["home"][known["home"] == number] = NONE
+        at_it = known["counts_at"] == number
+        known["counts_at"][at_it], known["until_s"][at_it] = NONE, 0.0
+        if number >= 0 and self._row_of[number] != NONE:
+            forget_replica(self._row_of[number], self._table)
         self._events += 1
 
     def leave(self, key: Hashable, how: str = "answered") -> None:
@@ -251,7 +269,8 @@ class HoldingRouter:
 
     def too_large(self) -> list[tuple[Hashable, UserError]]:
         """See `Routing.too_large`."""
-        most, prompts = self._kind.kv_tokens, self._asked.table["prompt"]
+        most = max([self._kind_of(replica).kv_tokens for replica in self._replicas], default=self._kind.kv_tokens)
+        prompts = self._asked.table["prompt"]
         found: list[tuple[Hashable, UserError]] = [
             (key, UserError(f"request: prompt_tokens {prompts[row]:,}: a replica has {most:,}"))
             for key, row in self._requests.items()
@@ -272,13 +291,14 @@ class HoldingRouter:
         others = np.array([queued.get(name, 0) for name in names], np.int64)
         starts = np.empty((len(order), 2), np.int64)
         since = np.array([self._decided_s, self._events])
+        self._grow(3 * (self.waiting + self._told) + 8)
         self._fleet.now["time"] = now = self.clock()
         known, heard = self._known.table, self._heard[: self._heard_end]
         count, answered = _answer_round(
             *(known, heard, self._asked.table, order, self._row_of, self._number_of, self._places),
             *(others, self._foreign, since, self._values, self._rng, np.empty_like(order), starts, self._table),
         )
-        self._foreign, self._decided_s, self._events = others, now, 0
+        self._foreign, self._decided_s, self._events, self._told = others, now, 0, 0
         keys = list(self._requests)
         found = [(keys[position], names[at]) for position, at in starts[:count].tolist()]
         self._sent.update(found)
@@ -289,8 +309,12 @@ class HoldingRouter:
         return found
 
     def _take(self, replicas: Sequence[Replica]) -> None:
-        """These are the replicas now."""
-        self._replicas, self._fleet = list(replicas), None
+        """These are the replicas now; what is remembered of those that stay, stays."""
+        before = {replica.name: at for at, replica in enumerate(self._replicas)}
+        gone = [at for name, at in before.items() if name not in {replica.name for replica in replicas}]
+        for at in gone:
+            forget_replica(at, self._table)
+        former, self._replicas, self._fleet = self._fleet, list(replicas), None
         for replica in replicas:
             self._numbers.setdefault(replica.name, len(self._numbers))
         self._number_of = np.array([self._numbers[replica.name] for replica in replicas], np.int64)
@@ -303,8 +327,48 @@ class HoldingRouter:
             tree = np.zeros(self._most_prefixes, TREE)
             tree["above"] = NONE
             scripts = tree, tasks, first_task, successors
-            self._fleet = new_fleet([self._kind] * len(replicas), scripts, np.zeros(0, START), 1, True)
+            kinds = [self._kind_of(replica) for replica in replicas]
+            self._fleet = new_fleet(kinds, scripts, np.zeros(0, START), 1, True)
+            if former is None:
+                self._remembered = 0
+            else:
+                self._keep_memory(former, [before.get(replica.name, NONE) for replica in replicas])
             self._table = fleet_handles(self._fleet)
+
+    def _kind_of(self, replica: Replica) -> LanguageModelReplica:
+        return self._kind.model_copy(update={"kv_tokens": replica.kv_tokens} if replica.kv_tokens else {})
+
+    def _keep_memory(self, former: Fleet, rows: list[int]) -> None:
+        """Take over what a former fleet remembers; `rows` there of the replicas that there are."""
+        assert self._fleet is not None
+        new = self._fleet._replace(kept=former.kept, sessions=former.sessions, agents=former.agents)
+        for name in ("free_kept", "kept_left"):
+            new.now[name] = former.now[name]
+        now_at = np.full(len(former.replicas), NONE)
+        for at, row in enumerate(rows):
+            if row != NONE:
+                now_at[row] = at
+                for name in ("used", "oldest", "newest"):
+                    new.replicas[name][at] = former.replicas[name][row]
+                new.prefixes[at, : former.prefixes.shape[1]] = former.prefixes[row]
+        new.kept["replica"] = now_at[new.kept["replica"]]
+        self._fleet = new
+
+    def _grow(self, contexts: int) -> None:
+        """Let the fleet have rows for so many contexts more, and for all sessions."""
+        assert self._fleet is not None
+        sessions, begun = len(self._known.table), self._remembered
+        if self._fleet.now["kept_left"] >= contexts and begun == sessions:
+            return
+        self._fleet.spare[0] = max(contexts, len(self._fleet.kept))
+        self._fleet = grown(self._fleet)
+        for name in ("sessions", "agents"):
+            rows = getattr(self._fleet, name)
+            more = np.zeros((max(0, sessions - len(rows)), *rows.shape[1:]), rows.dtype)
+            self._fleet = self._fleet._replace(**{name: np.concatenate([rows, more])})
+        self._fleet.agents["kept"][begun:sessions] = NONE
+        self._remembered = sessions
+        self._table = fleet_handles(self._fleet)
 
     def stats(self) -> LiveStats:
         """See `Routing.stats`."""

@@ -89,6 +89,8 @@ class Replica(NamedTuple):
     memory_gb: float
     labels: tuple[str, ...] | None = ()
     """None: it has not said yet which it has."""
+    kv_tokens: int | None = None
+    """Memory for contexts of a language model; None: that of `RouterSettings.replica`."""
 
 
 class Call(NamedTuple):

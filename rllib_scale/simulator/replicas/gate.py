@@ -50,33 +50,19 @@ def active_at(fleet, call):  # type: ignore[no-untyped-def]
 
 
 @rare
-def _count(fleet, row):  # type: ignore[no-untyped-def]
+def _count(fleet, row, change):  # type: ignore[no-untyped-def]
+    """Count an agent at its replica (1), or no longer (-1): of its prefixes those that no other counts."""
     of = fleet.active[row]
     tokens, prefix, end = of.tokens - of.prefix_tokens, of.prefix, of.prefix_tokens
     while prefix != NONE:
         shared = fleet.prefixes[of.replica, prefix]
-        shared.active += 1
-        if shared.active > 1:
+        shared.active += change
+        if shared.active > (1 if change > 0 else 0):
             break
         tokens += end - fleet.tree[prefix].before
         prefix, end = fleet.tree[prefix].above, fleet.tree[prefix].before
-    fleet.replicas[of.replica].active += tokens
-    fleet.now[0].active_tokens += tokens
-
-
-@rare
-def _discount(fleet, row):  # type: ignore[no-untyped-def]
-    of = fleet.active[row]
-    tokens, prefix, end = of.tokens - of.prefix_tokens, of.prefix, of.prefix_tokens
-    while prefix != NONE:
-        shared = fleet.prefixes[of.replica, prefix]
-        shared.active -= 1
-        if shared.active > 0:
-            break
-        tokens += end - fleet.tree[prefix].before
-        prefix, end = fleet.tree[prefix].above, fleet.tree[prefix].before
-    fleet.replicas[of.replica].active -= tokens
-    fleet.now[0].active_tokens -= tokens
+    fleet.replicas[of.replica].active += change * tokens
+    fleet.now[0].active_tokens += change * tokens
 
 
 @rare
@@ -107,7 +93,7 @@ def _unlink(fleet, row):  # type: ignore[no-untyped-def]
 def become_away(fleet, row):  # type: ignore[no-untyped-def]
     """An idle agent counts no longer."""
     now, of = fleet.now[0], fleet.active[row]
-    _discount(fleet, row)
+    _count(fleet, row, -1)
     _unlink(fleet, row)
     if of.session != NONE:
         fleet.agents[of.session, of.agent].active = NONE
@@ -137,12 +123,12 @@ def send_agent(fleet, call, replica):  # type: ignore[no-untyped-def]
         of.session, of.agent, of.calls, agent.active = call.session, call.agent, 0, row
     else:
         of = fleet.active[row]
-        _discount(fleet, row)
+        _count(fleet, row, -1)
         if of.calls == 0:
             _unlink(fleet, row)
     of.replica, of.tokens, of.prefix, of.prefix_tokens = replica, call.prompt, call.prefix, call.prefix_tokens
     of.calls, of.until_s = of.calls + 1, math.inf
-    _count(fleet, row)
+    _count(fleet, row, 1)
     _pause(fleet, replica)
 
 
@@ -151,10 +137,10 @@ def answer_agent(fleet, call, until_s):  # type: ignore[no-untyped-def]
     """A call is answered; returns the row of its agent."""
     row = fleet.agents[call.session, call.agent].active
     of, here = fleet.active[row], fleet.replicas[call.replica]
-    _discount(fleet, row)
+    _count(fleet, row, -1)
     of.replica, of.tokens = call.replica, call.prompt + call.output * fleet.now[0].answers_told
     of.prefix, of.prefix_tokens, of.calls = call.prefix, call.prefix_tokens, of.calls - 1
-    _count(fleet, row)
+    _count(fleet, row, 1)
     if of.calls == 0:
         of.until_s, of.older, of.newer = until_s, here.last_idle, NONE
         if here.last_idle != NONE:

@@ -5,6 +5,7 @@ every so many seconds. own: what a router remembers of its prompts. It takes eac
 ones used first, as much as fits the memory; it is told of no end of a session, no eviction and no length of an answer,
 and sees no queue of a replica: all calls that it has sent there run.
 
+A router on Ray Serve has the same memory, in the fleet that its rules read (`rllib_scale.simulator.replicas.router`).
 The gate counts what the router has sent, and has seen answered, whatever is known of the caches.
 """
 
@@ -86,14 +87,20 @@ def _settle(time, table, is_copy):  # type: ignore[no-untyped-def]
 
 
 @rare
-def meet(fleet, known, call):  # type: ignore[no-untyped-def]
+def meet(known, session, number):  # type: ignore[no-untyped-def]
     """Forget whose contexts the row of a session named, if it is another session's by now."""
-    number = fleet.sessions[call.session].number
-    if known.sessions[call.session].number != number:
-        known.sessions[call.session].number = number
+    if known.sessions[session].number != number:
+        known.sessions[session].number = number
         for agent in range(known.agents.shape[1]):
-            while known.agents[call.session, agent].kept != NONE:
-                forget_owner(known, known.agents[call.session, agent].kept)
+            while known.agents[session, agent].kept != NONE:
+                forget_owner(known, known.agents[session, agent].kept)
+
+
+@compiled
+def forget_replica(replica, table):  # type: ignore[no-untyped-def]
+    """Forget all that was sent to a replica."""
+    fleet = fleet_of(table)
+    make_room(fleet, fleet.replicas[replica], fleet.replicas[replica].kv_tokens)
 
 
 @rare

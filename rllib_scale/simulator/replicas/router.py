@@ -1,8 +1,8 @@
 """A round of a router in front of replicas: all waiting requests are answered in one call from Python.
 
 A router knows less than an episode: where it has sent each request, the prompts, the prefixes that they share, and the
-sessions. From these it writes the rows of a fleet that the rules read, and then asks the rule about one request after
-another.
+sessions. Caches are what it remembers of these, as in an episode under `observation.caches: own`: in the fleet that the
+rules read, whose other rows it writes anew before it asks the rule about one request after another.
 
 A session is away, running at a replica (a call sent and unanswered) or idle there (since its last answer, for a time).
 Running and idle ones count, in unique tokens. While these exceed what a gate allows, the session that has been idle
@@ -14,19 +14,22 @@ from __future__ import annotations
 import numpy as np
 
 from rllib_scale.compiled import compiled, internal
-from rllib_scale.simulator.replicas.caches import found as tokens_found
 from rllib_scale.simulator.replicas.handles import fleet_of
+from rllib_scale.simulator.replicas.known import meet, remember
+from rllib_scale.simulator.replicas.line import set_key
 from rllib_scale.simulator.replicas.rules import choose, set_gate
 from rllib_scale.simulator.replicas.state import NONE
 
 KNOWN = np.dtype(
     [
-        ("home", np.int64),  # number of the replica of its last call
+        ("number", np.int64),  # by which it is told from others that had the same row
+        ("home", np.int64),  # number of the replica to which its last call was sent
+        ("counts_at", np.int64),  # of that of the last one sent or answered
         ("at", np.int64),  # the same as a row of the fleet; NONE if the replica is away
         ("tokens", np.int64),  # of its context
         ("running", np.int64),  # calls
         ("open", np.int64),  # calls, those that wait included
-        ("kept", np.int64),  # whether its context is still on its replica
+        ("told", np.int64),  # whether its last call was sent elsewhere, and is still to be remembered
         ("heard", np.int64),  # when it was heard of last: a position in the list of these
         ("until_s", np.float64),  # it is idle, if none of its calls runs: it counts; then it is away
         ("prefix", np.int64),  # with which its context begins; NONE: with none that is shared
@@ -56,7 +59,7 @@ def answer_round(  # type: ignore[no-untyped-def]
     came first. Where a replica has nothing to do, it takes the first in line that fits.
 
     Args:
-        known: sessions, KNOWN. A session that starts here has its replica as `at` and `home` afterwards.
+        known: sessions, KNOWN, by their rows in the fleet.
         heard: rows of `known`, the session heard of last is the last; of a row that stands there twice the last counts.
         asked: requests, ASKED.
         order: rows of `asked`, in the order in which they came.
@@ -70,7 +73,8 @@ def answer_round(  # type: ignore[no-untyped-def]
         rng: of the rule.
         line: (requests,), for positions in `order`.
         found: (requests, 2), where the position in `order` and the row of the fleet of each that starts are written.
-        table: of a fleet with a row of `calls`, `sessions`, `agents` and `kept` to describe a request to the rules.
+        table: of a fleet with a row of `calls` and `active` to describe a request to the rules, and room in `kept` for
+            three contexts of each that may be sent.
     """
     fleet = fleet_of(table)
     now, replicas = fleet.now[0], fleet.replicas
@@ -96,7 +100,7 @@ def answer_round(  # type: ignore[no-untyped-def]
         request = asked[order[position]]
         session = known[request.session]
         if offers > 0:
-            at = _offer(fleet, session, request, rule, rng)
+            at = _offer(fleet, session, request, row_of, rule, rng)
             answered += 1
             offers -= at == NONE or replicas[at].calls < places[at]  # not if it waits for a place of its replica
         else:
@@ -109,7 +113,7 @@ def answer_round(  # type: ignore[no-untyped-def]
         request = asked[order[position]]
         if request.replica != NONE or request.held or _num_open(fleet, places) == 0:
             continue
-        at = _offer(fleet, known[request.session], request, rule, rng)
+        at = _offer(fleet, known[request.session], request, row_of, rule, rng)
         answered += 1
         request.held = 1
         if at != NONE and replicas[at].calls < places[at]:
@@ -125,14 +129,34 @@ def _send(fleet, known, heard, request, at, number):  # type: ignore[no-untyped-
     session, now, here = known[request.session], fleet.now[0], fleet.replicas[at]
     if session.at != NONE and _is_active(session, now.time):
         _count(fleet, session, -1)
-    request.replica = session.home = number
+    request.replica = session.home = session.counts_at = number
     session.at, session.tokens, session.running = at, request.prompt, session.running + 1
     session.prefix, session.shared = request.prefix, request.shared
     _count(fleet, session, 1)
     here.calls += 1
     here.pinned += request.prompt
     now.held -= 1
+    _remember(fleet, request.session, session, at)
     _pause(fleet, known, heard, at)
+
+
+@internal
+def _describe(fleet, row, session, prompt, prefix, shared):  # type: ignore[no-untyped-def]
+    """Write a call of a session into the first row of the calls."""
+    meet(fleet, row, session.number)
+    call = fleet.calls[0]
+    call.session, call.in_flight, call.prompt, call.target, call.reusable = row, 0, prompt, prompt, prompt
+    call.prefix, call.prefix_tokens = prefix, shared
+
+
+@internal
+def _remember(fleet, row, session, at):  # type: ignore[no-untyped-def]
+    """The last call of a session was sent to a replica."""
+    _describe(fleet, row, session, session.tokens, session.prefix, session.shared)
+    call = fleet.calls[0]
+    call.replica = at
+    if call.prompt <= fleet.replicas[at].kv_tokens:
+        remember(fleet, fleet, call, True)
 
 
 @internal
@@ -247,46 +271,36 @@ def _write_running(fleet, asked, order, row_of, others):  # type: ignore[no-unty
 
 @internal
 def _write_sessions(fleet, known, heard, row_of):  # type: ignore[no-untyped-def]
-    """Write where sessions are, which of them are active, and whose context later ones have not pushed out."""
+    """Write where sessions are, and which of them are active; remember the calls that were sent elsewhere."""
     now, replicas = fleet.now[0], fleet.replicas
     now.active_tokens = 0.0
     for at in range(len(replicas)):
-        replicas[at].active = replicas[at].used = 0
+        replicas[at].active = 0
         for prefix in range(fleet.prefixes.shape[1]):
-            fleet.prefixes[at, prefix].active = fleet.prefixes[at, prefix].tokens = 0
-    for position in range(len(heard) - 1, -1, -1):
-        session = known[heard[position]]
+            fleet.prefixes[at, prefix].active = 0
+    for position in range(len(heard)):
+        row = heard[position]
+        session = known[row]
         if session.heard != position:
             continue
-        session.at = row_of[session.home] if session.home != NONE else NONE
-        session.kept = 0
-        if session.at == NONE:
-            continue
-        here = replicas[session.at]
-        here.used += session.tokens
-        if session.prefix != NONE and fleet.prefixes[session.at, session.prefix].tokens > 0:
-            here.used -= session.shared
-        session.kept = here.used <= here.kv_tokens
-        if session.kept and session.prefix != NONE:
-            fleet.prefixes[session.at, session.prefix].tokens = session.shared
-        if _is_active(session, now.time):
+        session.at = row_of[session.counts_at] if session.counts_at != NONE else NONE
+        if session.told and session.at != NONE:
+            _remember(fleet, row, session, session.at)
+        session.told = 0
+        if session.at != NONE and _is_active(session, now.time):
             _count(fleet, session, 1)
 
 
 @internal
-def _offer(fleet, session, request, rule, rng):  # type: ignore[no-untyped-def]
+def _offer(fleet, session, request, row_of, rule, rng):  # type: ignore[no-untyped-def]
     """The replica that a rule names for a request, or NONE; as in an episode, none is held beside an idle replica."""
-    call, agent, kept = fleet.calls[0], fleet.agents[0, 0], fleet.kept[0]
-    call.prompt = call.target = call.reusable = request.prompt
-    call.prefix, call.prefix_tokens, call.asked_s = request.prefix, request.shared, request.asked_s
-    fleet.sessions[0].number = request.session
-    agent.home, agent.active = session.at, 0 if _is_active(session, fleet.now[0].time) else NONE
+    _describe(fleet, request.session, session, request.prompt, request.prefix, request.shared)
+    call, agent = fleet.calls[0], fleet.agents[request.session, 0]
+    call.asked_s = request.asked_s
+    agent.home = row_of[session.home] if session.home != NONE else NONE
+    agent.active = 0 if _is_active(session, fleet.now[0].time) else NONE
     fleet.active[0].replica = session.at
-    agent.kept = 0 if session.at != NONE and session.kept else NONE
-    kept.replica, kept.tokens, kept.next = session.at, session.tokens, NONE
     at = choose(fleet, fleet, 0, rule, rng)
-    most = 0
-    for replica in range(len(fleet.replicas)):
-        most = max(most, tokens_found(fleet, call, replica))
-    request.key = request.asked_s / 60.0 + fleet.now[0].order * (call.target - most) / 1e5
+    set_key(fleet, fleet, 0)
+    request.key = call.key
     return at if at != NONE else _idle(fleet, request)

@@ -315,7 +315,7 @@ def play(index, until_s, rule, rng, ended, table, known_table, how):  # type: ig
         if index >= 0:
             call = fleet.calls[index]
             if how != EXACT:
-                meet(fleet, known, call)
+                meet(known, call.session, fleet.sessions[call.session].number)
             if how == OWN:
                 count_calls(fleet, known)
             replica = choose(fleet, known, index, rule, rng)
