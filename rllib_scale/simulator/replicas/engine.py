@@ -18,12 +18,11 @@ from rllib_scale.simulator.replicas.arrivals import starts
 from rllib_scale.simulator.replicas.handles import fleet_handles
 from rllib_scale.simulator.replicas.kernel import UNANSWERED, step_batch
 from rllib_scale.simulator.replicas.known import Knowledge
-from rllib_scale.simulator.replicas.loop import DONE
 from rllib_scale.simulator.replicas.metrics import Begun, measure
 from rllib_scale.simulator.replicas.rules import THUNDER, VALUES, play
 from rllib_scale.simulator.replicas.scripts import scripts_of
 from rllib_scale.simulator.replicas.spans import open_calls
-from rllib_scale.simulator.replicas.state import FLEET, Fleet, grown, new_fleet
+from rllib_scale.simulator.replicas.state import DONE, FLEET, Fleet, grown, new_fleet
 from rllib_scale.workloads.random_numbers import new_generator
 
 _STREAM = 1

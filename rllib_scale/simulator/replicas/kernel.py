@@ -8,6 +8,7 @@ from rllib_scale.compiled import compiled
 from rllib_scale.simulator.replicas.features import write_features
 from rllib_scale.simulator.replicas.gate import fits
 from rllib_scale.simulator.replicas.handles import fleet_of
+from rllib_scale.simulator.replicas.known import EXACT
 from rllib_scale.simulator.replicas.loop import answer, next_offer
 from rllib_scale.simulator.replicas.state import NONE
 
@@ -46,7 +47,7 @@ def step_batch(todo, actions, until_s, offered, ended, observation, fit, table):
                 replica = np.int64(NONE)
                 now.no_fit += 1
             answer(fleet, fleet, offered[b], replica)
-        offered[b] = next_offer(fleet, until_s[b], ended)
+        offered[b] = next_offer(fleet, fleet, EXACT, until_s[b], ended)
         if offered[b] < 0:
             return b
         todo[b] = False

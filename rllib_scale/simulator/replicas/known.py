@@ -19,9 +19,8 @@ from numpy.typing import NDArray
 from rllib_scale.compiled import compiled, rare
 from rllib_scale.simulator.replicas.caches import drop, find, forget_owner, found, keep, make_room, pin
 from rllib_scale.simulator.replicas.handles import fleet_handles, fleet_of
-from rllib_scale.simulator.replicas.loop import DONE
 from rllib_scale.simulator.replicas.service import evict_until, usage
-from rllib_scale.simulator.replicas.state import IDLE, NONE, Fleet, grown
+from rllib_scale.simulator.replicas.state import DONE, IDLE, NONE, Fleet, grown
 
 _COPIED = ("now", "replicas", "prefixes", "kept", "sessions", "agents")
 EXACT, READ, OWN = range(3)

@@ -22,12 +22,12 @@ from rllib_scale.simulator.replicas.gate import (
     has_nothing_to_do,
     send_agent,
 )
+from rllib_scale.simulator.replicas.known import EXACT, OWN, remember
 from rllib_scale.simulator.replicas.line import first_in_line, join, leave, set_key, step_back
 from rllib_scale.simulator.replicas.service import carry_out, ending, enqueue, plan
-from rllib_scale.simulator.replicas.state import NONE, READY
+from rllib_scale.simulator.replicas.state import DONE, FULL, NONE, READY
 from rllib_scale.simulator.replicas.thunder import answer_program, end_programs, force, tick, wait_for_program
 
-DONE, FULL = -1, -2
 _START, _AWAY, _TICK, _FORCE = -1, -2, -3, -4
 _ROWS = 2**24
 
@@ -217,7 +217,7 @@ def _offer_held(fleet, emptied):  # type: ignore[no-untyped-def]
 
 
 @rare
-def _next_held(fleet):  # type: ignore[no-untyped-def]
+def _next_held(fleet, known, how):  # type: ignore[no-untyped-def]
     """The next held call that is offered, or NONE."""
     now = fleet.now[0]
     while now.in_line > 0 and (now.offers > 0 or now.emptied != NONE):
@@ -229,6 +229,8 @@ def _next_held(fleet):  # type: ignore[no-untyped-def]
             return index
         if fits(fleet, index, now.emptied):
             _send(fleet, index, now.emptied)
+            if how != EXACT:
+                remember(fleet, known, fleet.calls[index], how == OWN)
     step_back(fleet)
     return NONE
 
@@ -289,17 +291,20 @@ def _send_resumed(fleet):  # type: ignore[no-untyped-def]
 
 
 @rare
-def next_offer(fleet, until_s, ended):  # type: ignore[no-untyped-def]
-    """Go on to the next offered call: its row; DONE at `until_s`; FULL where tables have to grow or be emptied."""
+def next_offer(fleet, known, how, until_s, ended):  # type: ignore[no-untyped-def]
+    """Go on to the next offered call: its row; DONE at `until_s`; FULL where tables have to grow or be emptied.
+
+    `known`: what is known of the caches, `how` it is known.
+    """
     now = fleet.now[0]
     if now.next_start == 0:
         for _ in range(min(now.live, len(fleet.starts)) if now.closed_loop else 1):
             _begin_next(fleet, fleet.starts[now.next_start].at_s)
     while True:
-        if now.active_left < 2:
+        if now.active_left < 2 or known.now[0].kept_left < known.spare[0]:
             return FULL
         if now.offers != NONE:
-            index = _next_held(fleet)
+            index = _next_held(fleet, known, how)
             if index != NONE:
                 return index
         spare = fleet.spare[0]

@@ -18,9 +18,9 @@ from rllib_scale.simulator.replicas.dynamo import cost, sampled
 from rllib_scale.simulator.replicas.gate import active_at, added_by, open_to
 from rllib_scale.simulator.replicas.handles import fleet_handles, fleet_of
 from rllib_scale.simulator.replicas.known import EXACT, OWN, Knowledge, count_calls, meet, remember
-from rllib_scale.simulator.replicas.loop import FULL, answer, begin_ticks, next_offer
+from rllib_scale.simulator.replicas.loop import answer, begin_ticks, next_offer
 from rllib_scale.simulator.replicas.service import usage
-from rllib_scale.simulator.replicas.state import NONE, Fleet, grown
+from rllib_scale.simulator.replicas.state import FULL, NONE, Fleet, grown
 from rllib_scale.simulator.replicas.thunder import ask_program
 from rllib_scale.workloads.random_numbers import integer, mix
 
@@ -324,9 +324,7 @@ def play(index, until_s, rule, rng, ended, table, known_table, how):  # type: ig
             answer(fleet, known, index, replica)
             if how != EXACT and call.replica != NONE:
                 remember(fleet, known, call, how == OWN)
-                if known.now[0].kept_left < known.spare[0]:
-                    return FULL
-        index = next_offer(fleet, until_s, ended)
+        index = next_offer(fleet, known, how, until_s, ended)
         if index < 0:
             return index
 

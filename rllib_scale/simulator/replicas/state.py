@@ -19,6 +19,8 @@ OFFERS = 4
 """Held calls that are offered again at an event, where a rule does not say otherwise."""
 IDLE, READY, RUNNING = range(3)
 """Phases of a replica: nothing to do; at a boundary between steps; within planned steps."""
+DONE, FULL = -1, -2
+"""How a run stops: at its time; where tables have to grow or be emptied."""
 
 _I, _F = np.int64, np.float64
 REPLICA = np.dtype(

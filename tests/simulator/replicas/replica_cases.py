@@ -14,9 +14,10 @@ from rllib_scale.compiled import compiled
 from rllib_scale.config.replicas import Replica
 from rllib_scale.simulator.replicas.gate import open_to
 from rllib_scale.simulator.replicas.handles import fleet_handles, fleet_of
-from rllib_scale.simulator.replicas.loop import DONE, answer, next_offer
+from rllib_scale.simulator.replicas.known import EXACT
+from rllib_scale.simulator.replicas.loop import answer, next_offer
 from rllib_scale.simulator.replicas.scripts import Scripts, joined
-from rllib_scale.simulator.replicas.state import NONE, START, TASK, TREE, Fleet, grown, new_fleet
+from rllib_scale.simulator.replicas.state import DONE, NONE, START, TASK, TREE, Fleet, grown, new_fleet
 
 TREES = np.array([(NONE, 0), (NONE, 0), (0, 5), (2, 11), (2, 11)], TREE)
 """Two prefixes, and others that go on from the first."""
@@ -26,7 +27,8 @@ ENDS = np.array([5, 12, 11, 16, 20])
 @compiled
 def advance(until_s, ended, table):  # type: ignore[no-untyped-def]
     """As `next_offer`, called from Python; `ended` is room for the calls of a replica."""
-    return next_offer(fleet_of(table), until_s, ended)
+    fleet = fleet_of(table)
+    return next_offer(fleet, fleet, EXACT, until_s, ended)
 
 
 @compiled
