@@ -50,8 +50,10 @@ def _swap(fleet, a, b):  # type: ignore[no-untyped-def]
 
 @rare
 def _push(fleet, time, session, number):  # type: ignore[no-untyped-def]
-    """Add an event: a call is asked; session _START: one begins; _AWAY: an agent, row of `active`, has been idle.
+    """Add an event: a call is asked; session _START: one begins; _AWAY: an agent has been idle.
 
+    Of _AWAY: the answers so far, and the row of `active`. Of agents that are idle since one step, the one that was
+    answered first is away first.
     Of `thunder-agent`: _TICK, so many times the interval; _FORCE: a call, by its rank and row, has waited for too long.
     """
     at = fleet.now[0].events
@@ -180,7 +182,7 @@ def _end(fleet, index, time):  # type: ignore[no-untyped-def]
     now.open_calls -= 1
     now.open_asked_s -= call.asked_s
     until_s = time + request_s + now.active_for_s
-    _push(fleet, until_s, _AWAY, answer_agent(fleet, call, until_s))
+    _push(fleet, until_s, _AWAY, (now.asked - now.open_calls) * _ROWS + answer_agent(fleet, call, until_s))
     if now.interval_s > 0.0:
         answer_program(fleet, call, time)
     session.left -= 1
@@ -335,8 +337,8 @@ def next_offer(fleet, known, how, until_s, ended):  # type: ignore[no-untyped-de
                 if call.rank == number // _ROWS and call.placed_s < 0:
                     force(fleet, number % _ROWS)
                     _send_resumed(fleet)
-            elif fleet.active[number].until_s == event_s:
-                become_away(fleet, number)
+            elif fleet.active[number % _ROWS].until_s == event_s:
+                become_away(fleet, number % _ROWS)
                 _offer_held(fleet, NONE)
             continue
         replica = _first_due(fleet)

@@ -73,7 +73,8 @@ def agree(seed: int, caches: float | str) -> int:
     return int((rows["placed_s"] > rows["asked_s"]).sum())
 
 
-@pytest.mark.parametrize("seed", [0, 1])  # of new ones one in a hundred differs
+# An emptied replica takes a call beyond the offers (500100); two agents are idle since one step (500360).
+@pytest.mark.parametrize("seed", [0, 1, 500100, 500360])
 def test_a_gate_reads_the_memory_of_its_router(seed: int) -> None:
     agree(seed, "own")
 
