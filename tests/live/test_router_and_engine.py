@@ -93,20 +93,15 @@ def agree(rule: str, seed: int, sessions: int) -> None:
     events = [(float(each["call"]["asked_s"]), 1, key) for key, each in enumerate(played)]
     events += [(float(each["call"]["end_s"]), 0, key) for key, each in enumerate(played)]
     events += [(float(each["call"]["end_s"]) + ACTIVE_FOR_S, 2, key) for key, each in enumerate(played)]
-    decided, at = dict[Any, tuple[float, str]](), 0
-    events.sort()
-    while at < len(events):
-        router.now_s = events[at][0]
-        while at < len(events) and events[at][0] == router.now_s:
-            _, what, key = events[at]
-            call, prefix = played[key]["call"], int(played[key]["prefix"])
-            if what == 0:
-                router.leave(key)
-            elif what == 1:
-                shared = {"prefix": str(prefix), "prefix_tokens": int(PREFIXES[prefix])} if prefix else {}
-                demand = Demand(session=str(call["session"]), prompt_tokens=int(call["prompt"]), **shared)
-                router.arrive(key, demand, router.now_s)
-            at += 1
+    decided = dict[Any, tuple[float, str]]()
+    for router.now_s, what, key in sorted(events):  # an end is acted on before the next call is asked, as in an episode
+        call, prefix = played[key]["call"], int(played[key]["prefix"])
+        if what == 0:
+            router.leave(key)
+        elif what == 1:
+            shared = {"prefix": str(prefix), "prefix_tokens": int(PREFIXES[prefix])} if prefix else {}
+            demand = Demand(session=str(call["session"]), prompt_tokens=int(call["prompt"]), **shared)
+            router.arrive(key, demand, router.now_s)
         for started, name in router.round(replicas, {}):
             decided[started] = router.now_s, name
     expected = {
