@@ -115,6 +115,7 @@ class HoldingRouter:
         self._decided_s, self._events = -np.inf, 0  # time of the last round, and ends of calls since
         self._prefixes, self._most_prefixes = dict[tuple[str, int], int](), 8  # numbers of shared prefixes
         self._fleet: Fleet | None = None  # with what is remembered of each replica; None: there is none
+        self._table: np.ndarray  # of that fleet, for compiled code
         self._replicas: list[Replica] = []
         self._remembered = 0  # rows of sessions in it
         self._told = 0  # sessions whose last call was sent elsewhere, since the last round
