@@ -19,7 +19,7 @@ from rllib_scale.simulator.replicas.gate import active_at, added_by, open_to
 from rllib_scale.simulator.replicas.handles import fleet_handles, fleet_of
 from rllib_scale.simulator.replicas.known import EXACT, OWN, Knowledge, count_calls, meet, remember
 from rllib_scale.simulator.replicas.loop import answer, begin_ticks, next_offer
-from rllib_scale.simulator.replicas.service import usage
+from rllib_scale.simulator.replicas.service import evict_until, usage
 from rllib_scale.simulator.replicas.state import FULL, NONE, Fleet, grown
 from rllib_scale.simulator.replicas.thunder import ask_program
 from rllib_scale.workloads.random_numbers import integer, mix
@@ -223,7 +223,7 @@ def choose(fleet, known, index, rule, rng):  # type: ignore[no-untyped-def]
     It reads caches, memory in use and what runs and waits from `known`; from `fleet` what a router counts itself: calls
     that it has sent and that are not answered, and the agents that are active.
     """
-    kind, call = int(rule[0]), fleet.calls[index]
+    kind, call, now = int(rule[0]), fleet.calls[index], fleet.now[0]
     if kind == THUNDER:
         return ask_program(fleet, index)
     count, total = 0, 0
@@ -232,6 +232,8 @@ def choose(fleet, known, index, rule, rng):  # type: ignore[no-untyped-def]
         here.open = open_to(fleet, index, replica, rule[_GATE:])
         if here.open:
             count, total = count + 1, total + here.calls + here.waiting
+            if now.gate > 0.0 and found(known, call, replica) > 0:  # without one: as the steps planned there began
+                evict_until(known, replica, now.time)
     if count == 0:
         return NONE
     home = fleet.agents[call.session, call.agent].home

@@ -87,7 +87,10 @@ def duration(here, steps):  # type: ignore[no-untyped-def]
 def evict_until(fleet, replica, time):  # type: ignore[no-untyped-def]
     """Evict what planned steps that have ended at a time needed, as it is evicted when all of them have."""
     here = fleet.replicas[replica]
-    if here.phase == RUNNING and here.used + here.planned * here.decoding > here.kv_tokens:
+    if here.phase != RUNNING or here.decoding == 0:
+        return
+    most = min(here.planned, int((time - here.clock) / here.first_s + 1e-6))  # no step is shorter than the first
+    if here.used + most * here.decoding > here.kv_tokens:
         make_room(fleet, here, max(0, _steps_before(here, time) - 1) * here.decoding)
 
 

@@ -73,10 +73,17 @@ def agree(seed: int, caches: float | str) -> int:
     return int((rows["placed_s"] > rows["asked_s"]).sum())
 
 
-# An emptied replica takes a call beyond the offers (500100); two agents are idle since one step (500360).
-@pytest.mark.parametrize("seed", [0, 1, 500100, 500360])
+@settings(max_examples=2, phases=[Phase.generate])
+@given(st.integers(0, 2**32 - 1))
 def test_a_gate_reads_the_memory_of_its_router(seed: int) -> None:
     agree(seed, "own")
+
+
+# An emptied replica takes a call beyond the offers; two agents are idle since one step; a context is evicted between
+# two ends of planned steps.
+@pytest.mark.parametrize(("seed", "caches"), [(500100, "own"), (500360, "own"), (12713012, "exact")])
+def test_rare_events_are_those_of_the_independent_model(seed: int, caches: str) -> None:
+    agree(seed, caches)
 
 
 @pytest.mark.slow
