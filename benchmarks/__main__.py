@@ -17,15 +17,18 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.measure import Measure
+from rllib_scale.errors import UserError
 from rllib_scale.files import write_json
 
 PACKAGES = ("ray", "torch", "gymnasium", "numpy", "numba")
 """On whose versions the numbers depend."""
 NAMES = ("sim", "replicas", "net", "train", "scaling", "decide", "live", "rates", "router", "receipts")
+ASKED_FOR = ("real_fleet",)
+"""Parts that run only if they are named: this one installs 3 GB."""
 
 
 @click.command()
-@click.argument("parts", nargs=-1, type=click.Choice(NAMES))
+@click.argument("parts", nargs=-1, type=click.Choice(NAMES + ASKED_FOR))
 @click.option("--rounds", type=click.IntRange(min=1), default=5, show_default=True, help="Medians are over these.")
 @click.option("--workflows", default=500, show_default=True, help="live: about so many, on actors and simulated.")
 @click.option("--turns", default=40, show_default=True, help="live: of coding agents, a round and router.")
@@ -34,14 +37,39 @@ NAMES = ("sim", "replicas", "net", "train", "scaling", "decide", "live", "rates"
     type=click.Path(path_type=Path, exists=True),
     help="receipts: recorded sessions (kv-cache-tester), without which those that need them are left out.",
 )
+@click.option("--small", is_flag=True, help="real_fleet: one engine, two policies, two loads.")
+@click.option("--policy", multiple=True, help="real_fleet: a rule for replicas; several times.  [default: five]")
+@click.option("--cache", type=click.Path(path_type=Path), help="real_fleet: of the environment of its engines.")
+@click.option(
+    "--folder",
+    type=click.Path(path_type=Path),
+    default=Path("results/real-fleet"),
+    show_default=True,
+    help="real_fleet: for logs, frozen predictions and runs.",
+)
 @click.option("--output", type=click.Path(path_type=Path), help="Write every raw number (JSON).")
 def main(
-    parts: tuple[str, ...], rounds: int, workflows: int, turns: int, sessions: Path | None, output: Path | None
+    parts: tuple[str, ...],
+    rounds: int,
+    workflows: int,
+    turns: int,
+    sessions: Path | None,
+    small: bool,
+    policy: tuple[str, ...],
+    cache: Path | None,
+    folder: Path,
+    output: Path | None,
 ) -> None:
-    """Run PARTS of the benchmarks; all of them by default."""
+    """Run PARTS of the benchmarks; by default all of them but real_fleet."""
     sys.path.append(str(Path(__file__).parents[1] / "tests"))  # the slow reference simulator is there
-    options = {"live": {"workflows": workflows, "turns": turns}, "receipts": {"sessions": sessions}}
-    result = run(parts or NAMES, rounds, Console(), options)
+    options: dict[str, dict[str, Any]] = {"live": {"workflows": workflows, "turns": turns}}
+    options["receipts"] = {"sessions": sessions}
+    options["real_fleet"] = {"small": small, "policies": policy, "cache": cache, "folder": folder}
+    try:
+        result = run(parts or NAMES, rounds, Console(), options)
+    except UserError as error:
+        click.echo(f"Error: {error}", err=True)
+        sys.exit(2)
     if output is not None:
         write_json(output, result)
 
@@ -55,7 +83,7 @@ def run(
     """Run benchmarks one after the other, print each one's table, return everything as plain data.
 
     Args:
-        names: of `NAMES`.
+        names: of `NAMES` and `ASKED_FOR`.
         rounds: of each.
         console: to print on.
         options: name -> further arguments of its `run`.
@@ -67,8 +95,10 @@ def run(
     result: dict[str, Any] = {"machine": machine(), "versions": versions(), "rounds": rounds, "benchmarks": {}}
     console.print(describe(result["machine"]), markup=False)
     for name in names:
-        measures = importlib.import_module(f"benchmarks.{name}").run(rounds, **options.get(name, {}))
-        console.print(table(name, measures, rounds))
+        module = importlib.import_module(f"benchmarks.{name}")
+        measures = module.run(rounds, **options.get(name, {}))
+        how = f"medians of {rounds} rounds; CPU time, and wall time beside it where both are taken"
+        console.print(table(f"{name}: {getattr(module, 'TITLE', how)}", measures))
         result["benchmarks"][name] = [measure.to_dict() for measure in measures]
     return result
 
@@ -94,9 +124,8 @@ def versions() -> dict[str, str]:
     return {"python": platform.python_version()} | {name: metadata.version(name) for name in PACKAGES}
 
 
-def table(name: str, measures: list[Measure], rounds: int) -> Table:
+def table(title: str, measures: list[Measure]) -> Table:
     """One row a measure."""
-    title = f"{name}: medians of {rounds} rounds; CPU time, and wall time beside it where both are taken"
     result = Table("measure", title=title, title_justify="left")
     for column in ("value", "wall", "bar", "aim"):
         result.add_column(column, justify="right")

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from click.testing import CliRunner
@@ -216,3 +217,55 @@ def test_rates(training_env: None) -> None:
     rows = check(rates.run(1, servers=(4, 8), episodes=1), 1)
     assert {"start of a training", "sac, N=8", "cma-es, N=4", "evaluation, policy, N=8"} <= rows.keys()
     assert all(row["value"] > 0 for row in rows.values())
+
+
+# ---------------------------------------------------------------------- real engines
+
+
+@pytest.mark.slow
+def test_real_engines_behind_the_router_do_about_what_was_predicted(tmp_path: Path) -> None:
+    """One engine, some minutes and 3 GB; skipped where the engine cannot be had, or the machine is too busy to fit."""
+    pytest.importorskip("aiohttp")
+    from benchmarks import real_fleet
+    from benchmarks.real_engines import UnavailableError
+
+    try:
+        found = {m.name: m for m in real_fleet.run(small=True, folder=tmp_path)}
+    except (UnavailableError, real_fleet.RefusedError) as error:
+        pytest.skip(str(error))
+    frozen = json.loads((tmp_path / "frozen.json").read_text(encoding="utf-8"))
+    runs = pd.read_csv(tmp_path / "runs.csv")
+    assert len(runs) == len(frozen["predictions"]) == 4
+    assert (runs["calls"] > 10).all()
+    assert found["mean call: mean of |ln| over runs"].value < 100
+    assert found["hit rate: mean difference"].value < 0.3
+    assert found["the whole"].value < 600
+    commands = [place.read_bytes() for place in Path("/proc").glob("[0-9]*/cmdline") if place.exists()]
+    assert not [words for words in commands if str(tmp_path).encode() in words], "an engine still runs"
+
+
+def compared(real: dict[str, float], model: dict[str, float], load: float = 1.0) -> pd.DataFrame:
+    """Runs of policies whose mean calls and outputs are these."""
+    rows = [
+        {"load": load, "policy": name, "seed": 1, "call_s": real[name], "output_per_s": 1 / real[name]}
+        | {"call_s_model": model[name], "output_per_s_model": 1 / model[name]}
+        for name in real
+    ]
+    return pd.DataFrame(rows)
+
+
+def test_orders_gains_and_cliffs_of_real_runs_are_held_to_those_predicted() -> None:
+    from benchmarks import real_compared
+
+    real = {"session-affinity": 4.0, "session-affinity:gate=1": 2.0, "least-outstanding": 4.1}
+    model = {"session-affinity": 4.0, "session-affinity:gate=1": 1.0, "least-outstanding": 0.9}
+    both = compared(real, model)
+    assert sorted(real_compared.pairs(both)) == [False, True], "two of the three differ by less than a tenth"
+    (gain,) = real_compared.gains_of_gates(both).to_dict("records")
+    assert (gain["real"], gain["model"]) == pytest.approx((math.log(2), math.log(4)))
+    ways = ([1.0, 1.2, 5.0, 8.0], [1.0, 3.0, 5.0, 8.0])
+    grid = [
+        compared({"a": one, "a:gate=1": 1.0}, {"a": other, "a:gate=1": 1.0}, load)
+        for load, one, other in zip((0.8, 1.0, 1.4, 2.0), *ways, strict=True)
+    ]
+    assert [real_compared.cliff(pd.concat(grid), name) for name in ("call_s", "call_s_model")] == [1, 0]
