@@ -35,8 +35,8 @@ figure, axis = plt.subplots(figsize=(9, 4), layout="constrained")
 for name, look in looks(rows, list(ratios)).items():
     percent = 100 * (ratios[name] - 1)
     axis.plot(100 * (np.arange(len(percent)) + 0.5) / len(percent), percent, color=look.colour, linewidth=2.5)
-    sooner = f"{name}: sooner on {int((percent < -0.05).sum())}, later on {int((percent > 0.05).sum())}"
-    axis.annotate(sooner, *LABELS[name], color=look.colour, arrowprops={"arrowstyle": "-", "color": look.colour})
+    label = f"{name}: faster on {int((percent < -0.05).sum())}, slower on {int((percent > 0.05).sum())}"
+    axis.annotate(label, *LABELS[name], color=look.colour, arrowprops={"arrowstyle": "-", "color": look.colour})
 axis.axhline(0, color="black", linewidth=1)
 axis.set(xlim=(0, 100), ylim=(-40, 22), xlabel=f"{len(percent)} problems, in the order of a policy's response (%)")
 axis.set(ylabel=f"mean response\nagainst {base} (%)", title=f"On which problems is a policy better than {base}?")
