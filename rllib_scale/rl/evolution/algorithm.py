@@ -194,7 +194,7 @@ class EvolutionStrategies(Asking):
 
 
 class Unplayed(gym.Env):
-    """Stands for the environment, of which RLlib wants to know spaces: whole episodes are played by the search."""
+    """Placeholder: RLlib asks an environment for its spaces, and a search plays whole episodes itself."""
 
     observation_space = gym.spaces.Box(0.0, 1.0, (1,))
     action_space = gym.spaces.Discrete(2)
@@ -211,14 +211,14 @@ class Unplayed(gym.Env):
 
 
 class NoModule(TorchRLModule):
-    """Stands for the module: the weights of a search are those of its update."""
+    """Placeholder: the weights of a search are those of its update, not of a module."""
 
     def _forward(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
         raise NotImplementedError("a search plays whole episodes")
 
 
 class NoGradients(TorchLearner):
-    """Stands for the learner: nothing is updated by a gradient."""
+    """Placeholder: a search makes no gradient steps."""
 
     def configure_optimizers_for_module(self, module_id: str, config: Any = None) -> None:
         """None."""
