@@ -6,7 +6,7 @@ INSTALL = $(VENV)/bin/python -m pip install --quiet --no-compile --disable-pip-v
 # pip leaves byte code to the first process that imports a module. Where none is kept, each process compiles all of Ray.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: quickstart test lint docs architecture install chromium clean
+.PHONY: quickstart test lint docs architecture changelog install chromium clean
 
 install: $(VENV)/.compiled
 
@@ -53,6 +53,7 @@ lint: $(VENV)/.installed-dev
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports --no-logo --no-cache
+	$(VENV)/bin/towncrier build --draft > /dev/null
 
 # -W: a warning, as of a link that leads nowhere, is an error.
 docs: $(VENV)/.installed-docs
@@ -62,6 +63,10 @@ docs: $(VENV)/.installed-docs
 # The picture in CONTRIBUTING.md.
 architecture: $(VENV)/bin/python
 	$(VENV)/bin/python docs/architecture.py
+
+# At a release: the files of changes/ become the section of this version in CHANGELOG.md.
+changelog: $(VENV)/.installed-dev
+	$(VENV)/bin/towncrier build --yes
 
 clean:
 	rm -rf build $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis *.egg-info
