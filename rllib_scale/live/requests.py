@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Hashable
+from collections.abc import Container, Hashable, Mapping
 from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import BeforeValidator, Field, model_validator
@@ -11,6 +11,8 @@ from pydantic import BeforeValidator, Field, model_validator
 from rllib_scale.config.base import Count, Model, NonNegative, Positive
 from rllib_scale.config.cluster import MAX_PLACES, Label
 from rllib_scale.config.replicas import Replica as LanguageModelReplica
+from rllib_scale.config.yaml_files import build_model
+from rllib_scale.errors import UserError
 from rllib_scale.live.comparison import STEPS
 
 
@@ -91,6 +93,36 @@ class Replica(NamedTuple):
     """None: it has not said yet which it has."""
     kv_tokens: int | None = None
     """Memory for contexts of a language model; None: that of `RouterSettings.replica`."""
+
+
+class _Reported(Model):
+    """What `record_routing_stats` may report of a replica, beside keys of others."""
+
+    compute_gflops: Positive | None = None
+    memory_gb: Positive | None = None
+    labels: tuple[Label, ...] = ()
+    kv_tokens: Count | None = None
+
+
+def reported_replica(name: str, places: int, stats: Mapping[str, Any], settings: RouterSettings) -> Replica:
+    """A replica as it describes itself.
+
+    Args:
+        name: of the replica.
+        places: its `max_ongoing_requests`.
+        stats: its `record_routing_stats`; empty before it has reported any.
+        settings: of the router, for what it does not say.
+
+    Raises:
+        UserError: an invalid value.
+    """
+    source = f"record_routing_stats of replica {name}"
+    if not isinstance(stats, Mapping):
+        raise UserError(f"{source}: {stats!r}; valid: a dict with any of {', '.join(_Reported.model_fields)}")
+    known = {key: stats[key] for key in _Reported.model_fields.keys() & stats.keys()}
+    found = build_model(_Reported, known, source)
+    gflops, memory = found.compute_gflops or settings.compute_gflops, found.memory_gb or settings.memory_gb
+    return Replica(name, places, gflops, memory, found.labels if stats else None, found.kv_tokens)
 
 
 class Call(NamedTuple):

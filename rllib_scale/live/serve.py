@@ -20,10 +20,11 @@ from ray.serve.config import RequestRouterConfig
 from ray.serve.handle import DeploymentHandle
 from ray.serve.request_router import PendingRequest, ReplicaID, RequestRouter, RunningReplica
 
+from rllib_scale.config.cluster import MAX_PLACES
 from rllib_scale.config.yaml_files import build_model
 from rllib_scale.errors import UserError
-from rllib_scale.live.holding import check_used
-from rllib_scale.live.requests import Demand, Replica, RouterSettings
+from rllib_scale.live.holding import check_used, is_for_replicas
+from rllib_scale.live.requests import Demand, Replica, RouterSettings, reported_replica
 from rllib_scale.live.router_actor import LOOK_AGAIN_S
 from rllib_scale.live.router_client import RouterClient, stats_of
 from rllib_scale.live.shared_routing import routing_of
@@ -64,6 +65,7 @@ class PolicyRouter(RequestRouter):
         self._wrong: UserError | None = None
         self._places: dict[int, asyncio.Future[str]] = {}  # of requests that wait
         self._sent: dict[int, PendingRequest] = {}  # that do not any more
+        self._reported: dict[str, Replica] = {}  # as each describes itself
         self._soon: asyncio.Handle | None = None
         self._later: asyncio.Task[None] | None = None
         self._showing: asyncio.Handle | None = None
@@ -141,6 +143,7 @@ class PolicyRouter(RequestRouter):
     def update_replicas(self, replicas: list[RunningReplica]) -> None:
         """See `RequestRouter.update_replicas`: waiting requests may start on new ones."""
         super().update_replicas(replicas)
+        self._reported.clear()
         if self._wrong is None:
             self._routing.connect(bool(replicas))
         self._decide_soon()
@@ -194,15 +197,23 @@ class PolicyRouter(RequestRouter):
             self._later = self._event_loop.create_task(self._look_again())
 
     def _round(self) -> list[tuple[Any, str | None, Any]]:
-        replicas, queued = [], {}
-        for replica in self._replicas_list:
-            name, stats = replica.replica_id.unique_id, replica.routing_stats or {}
-            gflops = float(stats.get("compute_gflops", self._settings.compute_gflops))
-            memory = float(stats.get("memory_gb", self._settings.memory_gb))
-            labels = tuple(stats.get("labels", ())) if stats else None
-            replicas.append(Replica(name, replica.max_ongoing_requests, gflops, memory, labels))
-            queued[name] = self.replica_queue_len_cache.get(replica.replica_id) or 0
+        replicas = [self._described(replica) for replica in self._replicas_list]
+        cached = self.replica_queue_len_cache
+        queued = {r.replica_id.unique_id: cached.get(r.replica_id) or 0 for r in self._replicas_list}
         return self._routing.round(replicas, queued)
+
+    def _described(self, replica: RunningReplica) -> Replica:
+        """A replica as it describes itself.
+
+        Raises:
+            UserError: it reports an invalid value, or has more places than the scheduler can count.
+        """
+        name, places = replica.replica_id.unique_id, replica.max_ongoing_requests
+        if name not in self._reported:
+            if places > MAX_PLACES and not is_for_replicas(self._settings):
+                raise UserError(f"replica {name}: max_ongoing_requests {places}; valid: at most {MAX_PLACES}")
+            self._reported[name] = reported_replica(name, places, replica.routing_stats or {}, self._settings)
+        return self._reported[name]
 
     async def _look_again(self) -> None:
         """Nobody tells of the ends of other handles' requests: ask."""

@@ -20,7 +20,7 @@ from rllib_scale.config import TrialConfig
 from rllib_scale.errors import UserError
 from rllib_scale.live.guarded_routing import GuardedRouting
 from rllib_scale.live.holding import HoldingRouter
-from rllib_scale.live.requests import Demand, LastCall, Replica, RouterSettings
+from rllib_scale.live.requests import Demand, LastCall, Replica, RouterSettings, reported_replica
 from rllib_scale.live.routing import Routing
 from rllib_scale.live.serve import router_config
 from rllib_scale.policies.policy import save_policy
@@ -465,6 +465,22 @@ def test_a_router_takes_every_rule_that_decides_request_by_request_and_names_tho
         assert len(one.round(TWO, {})) == 2, name
     assert sorted(set(SCHEDULERS) - set(taken)) == ["cpop", "dual-price", "heft", "hungarian", "max-min", "min-min"]
     assert taken == valid.split(", ")
+
+
+@pytest.mark.parametrize(
+    ("stats", "message"),
+    [
+        ({"compute_gflops": -1}, r"compute_gflops: .*1e-15 \(got -1\)"),
+        ({"memory_gb": "much"}, r"memory_gb: .*number.*\(got 'much'\)"),
+        ({"labels": "eu"}, r"labels: .*valid list \(got 'eu'\)"),
+        ({"labels": ["not one"]}, r"labels\.0: .*\(got 'not one'\)"),
+        ({"kv_tokens": 0}, r"kv_tokens: .*greater than or equal to 1 \(got 0\)"),
+        (["eu"], r"\['eu'\]; valid: a dict with any of compute_gflops, memory_gb, labels, kv_tokens"),
+    ],
+)
+def test_a_wrong_report_of_a_replica_is_one_error(stats: Any, message: str) -> None:
+    with pytest.raises(UserError, match=f"^record_routing_stats of replica a: {message}"):
+        reported_replica("a", 1, stats, RouterSettings())
 
 
 def test_what_cannot_be_is_refused_before_a_deployment(tmp_path: Path) -> None:

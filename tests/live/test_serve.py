@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import time
 import urllib.request
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -29,10 +31,38 @@ class Model:
         return os.getpid()
 
 
+class Described:
+    """A replica that reports the statistics of its rank, and returns its rank after a while."""
+
+    def __init__(self, stats: list[dict[str, object]]) -> None:
+        self.rank = serve.get_replica_context().rank.rank
+        self.stats = stats[self.rank]
+
+    def record_routing_stats(self) -> dict[str, object]:
+        return self.stats
+
+    def __call__(self, seconds: float = 0.0) -> int:
+        time.sleep(seconds)
+        return self.rank
+
+
 def deployed(name: str, config: Any, replicas: int = 2, at_once: int = 1) -> Any:
     options = {"num_replicas": replicas, "max_ongoing_requests": at_once, "ray_actor_options": {"num_cpus": 0.1}}
     made = serve.deployment(request_router_config=config, **options)(Model)
     return serve.run(made.bind(), name=name, route_prefix=None)
+
+
+def described(name: str, config: Any, stats: list[dict[str, object]], at_once: int = 8) -> Any:
+    often = config.model_copy(update={"request_routing_stats_period_s": 0.1})
+    options = {"num_replicas": len(stats), "max_ongoing_requests": at_once, "ray_actor_options": {"num_cpus": 0.1}}
+    made = serve.deployment(request_router_config=often, **options)(Described)
+    return serve.run(made.bind(stats), name=name, route_prefix=None)
+
+
+def ask_until_it_has_reported(handle: Any) -> None:
+    for _ in range(300):
+        handle.remote().result(timeout_s=30)
+        time.sleep(0.1)
 
 
 def shown_by_ray(metric: str) -> bool:
@@ -105,3 +135,34 @@ def test_whatever_is_wrong_each_request_is_told() -> None:
     with pytest.raises(UserError, match="stickie"):
         handle.remote().result(timeout_s=30)
     serve.delete("wrong")
+
+
+@pytest.mark.slow
+def test_a_wrong_report_of_a_replica_fails_each_request() -> None:
+    handle = described("odd", router_config("sticky"), [{"compute_gflops": -1.0, "of others": None}])
+    with pytest.raises(UserError, match=r"record_routing_stats of replica \w+: compute_gflops: .*\(got -1\.0\)"):
+        ask_until_it_has_reported(handle)
+    serve.delete("odd")
+    handle = deployed("places", router_config("sticky"), replicas=1, at_once=2000)
+    with pytest.raises(UserError, match=r"max_ongoing_requests 2000; valid: at most 1024"):
+        handle.remote().result(timeout_s=30)
+    serve.delete("places")
+
+
+@pytest.mark.slow
+def test_a_gate_counts_with_the_memory_that_each_replica_reports() -> None:
+    """Four calls of 1,500 tokens: room for three on one replica and for one on the other."""
+    config = router_config(
+        "lmetric:gate=1", replica={"kv_tokens": 1000}, demand={"prompt_tokens": 1500}, active_for_s=0.0
+    )
+    handle = described("unequal", config, [{"kv_tokens": 4600}, {"kv_tokens": 1600}])
+    found = Counter[int]()
+    for _ in range(100):
+        with contextlib.suppress(UserError):  # neither has reported, and a call is too large
+            handle.remote().result(timeout_s=30)
+            found = Counter([reply.result() for reply in [handle.remote(1.0) for _ in range(4)]])
+        if found == {0: 3, 1: 1}:
+            break
+        time.sleep(0.1)
+    assert found == {0: 3, 1: 1}
+    serve.delete("unequal")
