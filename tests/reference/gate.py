@@ -3,7 +3,9 @@
 An agent is away, running at a replica (a call sent and unanswered) or idle there (since its last answer, for a time).
 Running and idle agents count at their replica, in unique tokens. After every send and every end there, while the sum
 exceeds the gate, the agent that has been idle longest becomes away. A call whose agent is still active at a replica
-passes there; any other needs room. None is held beside an idle replica that it fits.
+passes there; any other needs room. None is held beside an idle replica that it fits. Held calls are offered after an
+end, after an agent has been idle long enough, and after a send that makes room: agents become away, or the agent counts
+less where it was.
 
 What a router knows of the caches decides what it believes that a call needs: the caches, the caches as they were when
 it read them last, or its own memory. That is a cache for each replica, in which a call is computed as it is sent, and
@@ -66,6 +68,7 @@ class Gate:
         self.replicas, self.settings, self.prefers, self.see = replicas, settings, prefers, see
         self.agents: dict[tuple[int, int], Agent] = {}
         self.held: list[Call] = []  # in the order in which they asked
+        self.made_room = False  # a send has, since held calls were offered last
         self.known = replicas if settings.caches == "exact" else deepcopy(replicas)
         self.reads = float("inf") if isinstance(settings.caches, str) else settings.caches
 
@@ -93,12 +96,16 @@ class Gate:
             return True
         return self.count(at, (call, call.prompt)) <= self.settings.gate * self.replicas[at].facts.kv_tokens
 
-    def pause(self, at: int) -> None:
+    def pause(self, at: int) -> bool:
+        """Whether agents become away."""
+        has_paused = False
         while self.settings.gate > 0 and self.count(at) > self.settings.gate * self.replicas[at].facts.kv_tokens:
             idle = [key for key, agent in self.agents.items() if agent.at == at and agent.unanswered == 0]
             if not idle:
-                return
+                break
             del self.agents[min(idle, key=lambda key: self.agents[key].idle_until)]
+            has_paused = True
+        return has_paused
 
     def send(self, call: Call, at: int, time: float) -> None:
         call.replica, call.placed = at, time
@@ -113,10 +120,13 @@ class Gate:
         if replica.is_idle():
             replica.clock = time
         replica.waiting.append(call)
-        before = self.agents.pop((call.session, call.agent), None)
+        before = self.agents.get((call.session, call.agent))
+        counted = 0 if before is None else self.count(before.at)
         unanswered = 1 if before is None else before.unanswered + 1
         self.agents[call.session, call.agent] = Agent(at, call, call.prompt, unanswered)
-        self.pause(at)
+        has_paused = self.pause(at)
+        counts_less = before is not None and self.count(before.at) < counted
+        self.made_room |= self.settings.gate > 0 and (has_paused or counts_less)
 
     def fits(self, call: Call, at: int) -> bool:
         return call.prompt + call.output <= int(self.replicas[at].facts.kv_tokens)
@@ -132,11 +142,20 @@ class Gate:
         return bool(to)
 
     def ask(self, call: Call, time: float) -> None:
+        self.made_room = False
         if not self.offer(call, time):
             self.held.append(call)
+        elif self.made_room:
+            self.offer_held(time)
 
     def offer_held(self, time: float) -> None:
-        """After an end, or when an agent has been idle long enough."""
+        """At an event; and again, if what goes then makes room."""
+        self.made_room = True
+        while self.made_room:
+            self.made_room = False
+            self.offer_first(time)
+
+    def offer_first(self, time: float) -> None:
         after, line = self.settings.head_after_s, list(self.held)
         line.sort(key=lambda call: self.settings.k * call.need / 1e5 - (time - call.asked) / 60)
         if after is not None:

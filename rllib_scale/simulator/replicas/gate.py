@@ -7,6 +7,9 @@ running ones are never paused. A call whose agent is still active at a replica p
 The end of a session is no event, unless `ends_told`. An idle agent has its last prompt and answer, or where the lengths
 of answers are not told, the prompt.
 
+A send makes room where agents become away, and where its own agent counted for more: it was elsewhere, or its context
+was longer.
+
 The gate of `adaptive-gate` follows the state: a weighted sum of GATE_TERMS is added to the room that it sees, and the
 score of `lmetric` is multiplied by exp of one of PLACE_TERMS.
 """
@@ -108,13 +111,14 @@ def _pause(fleet, replica):  # type: ignore[no-untyped-def]
     here, gate = fleet.replicas[replica], fleet.now[0].gate
     while gate > 0.0 and here.active > gate * here.kv_tokens and here.first_idle != NONE:
         become_away(fleet, here.first_idle)
+        fleet.now[0].made_room = 1
 
 
 @rare
 def send_agent(fleet, call, replica):  # type: ignore[no-untyped-def]
     """A call is sent: its agent runs at the replica, and counts there alone."""
     now, agent = fleet.now[0], fleet.agents[call.session, call.agent]
-    row = agent.active
+    row, former, counted = agent.active, replica, 0
     if row == NONE:
         row = now.free_active
         of = fleet.active[row]
@@ -123,12 +127,15 @@ def send_agent(fleet, call, replica):  # type: ignore[no-untyped-def]
         of.session, of.agent, of.calls, agent.active = call.session, call.agent, 0, row
     else:
         of = fleet.active[row]
+        former, counted = of.replica, fleet.replicas[of.replica].active
         _count(fleet, row, -1)
         if of.calls == 0:
             _unlink(fleet, row)
     of.replica, of.tokens, of.prefix, of.prefix_tokens = replica, call.prompt, call.prefix, call.prefix_tokens
     of.calls, of.until_s = of.calls + 1, math.inf
     _count(fleet, row, 1)
+    if now.gate > 0.0 and fleet.replicas[former].active < counted:
+        now.made_room = 1
     _pause(fleet, replica)
 
 

@@ -3,9 +3,9 @@
 A live session repeats a script, a recorded session: a call is asked when all calls that it needs are answered and its
 tool has run (`gap_s`). In an open loop a turn begins at its time (`release_s`) if the turns before it are answered.
 
-A call that is asked is offered: the answer is a replica, or NONE, which holds it. When a call ends, or an agent has
-been idle for `active_for_s`, held calls are offered again, the first `most_offers` in line. None is held beside a
-replica that has nothing to do and that it fits: it goes there.
+A call that is asked is offered: the answer is a replica, or NONE, which holds it. When a call ends, an agent has been
+idle for `active_for_s`, or a send makes room [gate], held calls are offered again, the first `most_offers` in line.
+None is held beside a replica that has nothing to do and that it fits: it goes there.
 """
 
 from __future__ import annotations
@@ -215,7 +215,7 @@ def _end(fleet, index, time):  # type: ignore[no-untyped-def]
 def _offer_held(fleet, emptied):  # type: ignore[no-untyped-def]
     """Offer the first calls in line; `emptied`: the replica that has nothing to do since now, or NONE."""
     now = fleet.now[0]
-    now.offers, now.cursor, now.emptied = now.most_offers, now.first_held, emptied
+    now.offers, now.cursor, now.emptied, now.made_room = now.most_offers, now.first_held, emptied, 0
 
 
 @rare
@@ -305,10 +305,13 @@ def next_offer(fleet, known, how, until_s, ended):  # type: ignore[no-untyped-de
     while True:
         if now.active_left < 2 or known.now[0].kept_left < known.spare[0]:
             return FULL
+        if now.offers == NONE and now.made_room:  # by the last send
+            _offer_held(fleet, NONE)
         if now.offers != NONE:
             index = _next_held(fleet, known, how)
             if index != NONE:
                 return index
+            continue
         spare = fleet.spare[0]
         if now.records + spare > len(fleet.records) or now.events + spare > len(fleet.event_s):
             return FULL

@@ -56,7 +56,8 @@ def answer_round(  # type: ignore[no-untyped-def]
     """Answer requests that wait; returns how many start, and how many are answered.
 
     As in an episode, at each event `offers` held requests are offered, the first in line; then new ones, the first that
-    came first. Where a replica has nothing to do, it takes the first in line that fits.
+    came first. A send that makes room is an event, too [gate]. Where a replica has nothing to do, it takes the first in
+    line that fits.
 
     Args:
         known: sessions, KNOWN, by their rows in the fleet.
@@ -86,33 +87,13 @@ def answer_round(  # type: ignore[no-untyped-def]
     events = int(since[1]) + _expired(known, heard, since[0], now.time)
     for at in range(len(replicas)):
         events += others[at] != former[at]
-    offers = now.most_offers * events
-    in_line = 0
-    for position in range(len(order)):
-        request = asked[order[position]]
-        if request.replica == NONE and request.held:
-            line[in_line] = position
-            in_line += 1
-    started, answered = 0, 0
-    while in_line > 0 and (offers > 0 or _num_idle(fleet) > 0) and _num_open(fleet, places) > 0:
-        position = _take_first(now, asked, order, line, in_line)
-        in_line -= 1
-        request = asked[order[position]]
-        session = known[request.session]
-        if offers > 0:
-            at = _offer(fleet, session, request, row_of, rule, rng)
-            answered += 1
-            offers -= at == NONE or replicas[at].calls < places[at]  # not if it waits for a place of its replica
-        else:
-            at = _idle(fleet, request)
-        if at != NONE and replicas[at].calls < places[at]:
-            _send(fleet, known, heard, request, at, numbers[at])
-            found[started, 0], found[started, 1] = position, at
-            started += 1
+    of = (known, heard, asked, order, row_of, numbers, places, rule, rng, line, found)
+    started, answered = _offer_held(fleet, of, 0, now.most_offers * events)
     for position in range(len(order)):
         request = asked[order[position]]
         if request.replica != NONE or request.held or _num_open(fleet, places) == 0:
             continue
+        now.made_room = 0
         at = _offer(fleet, known[request.session], request, row_of, rule, rng)
         answered += 1
         request.held = 1
@@ -120,6 +101,43 @@ def answer_round(  # type: ignore[no-untyped-def]
             _send(fleet, known, heard, request, at, numbers[at])
             found[started, 0], found[started, 1] = position, at
             started += 1
+        if now.made_room:
+            started, more = _offer_held(fleet, of, started, now.most_offers)
+            answered += more
+    return started, answered
+
+
+@internal
+def _offer_held(fleet, of, started, offers):  # type: ignore[no-untyped-def]
+    """Offer so many held requests, and `most_offers` again if one goes and makes room; see `answer_round`.
+
+    Returns how many have started by now, beside those that had `started`, and how many were answered.
+    """
+    known, heard, asked, order, row_of, numbers, places, rule, rng, line, found = of
+    now, replicas = fleet.now[0], fleet.replicas
+    answered, now.made_room = 0, 1
+    while now.made_room:
+        now.made_room, in_line = 0, 0
+        for position in range(len(order)):
+            request = asked[order[position]]
+            if request.replica == NONE and request.held:
+                line[in_line] = position
+                in_line += 1
+        while in_line > 0 and (offers > 0 or _num_idle(fleet) > 0) and _num_open(fleet, places) > 0:
+            position = _take_first(now, asked, order, line, in_line)
+            in_line -= 1
+            request = asked[order[position]]
+            if offers > 0:
+                at = _offer(fleet, known[request.session], request, row_of, rule, rng)
+                answered += 1
+                offers -= at == NONE or replicas[at].calls < places[at]  # not if it waits for a place of its replica
+            else:
+                at = _idle(fleet, request)
+            if at != NONE and replicas[at].calls < places[at]:
+                _send(fleet, known, heard, request, at, numbers[at])
+                found[started, 0], found[started, 1] = position, at
+                started += 1
+        offers = now.most_offers
     return started, answered
 
 
@@ -127,12 +145,16 @@ def answer_round(  # type: ignore[no-untyped-def]
 def _send(fleet, known, heard, request, at, number):  # type: ignore[no-untyped-def]
     """A request starts on a replica, and its session counts there alone."""
     session, now, here = known[request.session], fleet.now[0], fleet.replicas[at]
+    former, counted = at, 0
     if session.at != NONE and _is_active(session, now.time):
+        former, counted = session.at, fleet.replicas[session.at].active
         _count(fleet, session, -1)
     request.replica = session.home = session.counts_at = number
     session.at, session.tokens, session.running = at, request.prompt, session.running + 1
     session.prefix, session.shared = request.prefix, request.shared
     _count(fleet, session, 1)
+    if now.gate > 0.0 and fleet.replicas[former].active < counted:
+        now.made_room = 1
     here.calls += 1
     here.pinned += request.prompt
     now.held -= 1
@@ -246,7 +268,7 @@ def _pause(fleet, known, heard, at):  # type: ignore[no-untyped-def]
         if longest == NONE:
             break
         _count(fleet, known[longest], -1)
-        known[longest].until_s = -np.inf
+        known[longest].until_s, now.made_room = -np.inf, 1
 
 
 @internal

@@ -174,6 +174,7 @@ FLEET = np.dtype(
         ("offers", _I),  # held calls that are still to be offered at this event; NONE: no event is on
         ("cursor", _I),  # the next of those held for longer than `head_after_s`
         ("emptied", _I),  # the replica that has nothing to do since this event, or NONE
+        ("made_room", _I),  # whether a send has, since held calls were offered last
         ("next_start", _I),  # in `starts`
         ("records", _I),
         ("decisions", _I),
