@@ -5,13 +5,16 @@ from __future__ import annotations
 import inspect
 import shutil
 import sys
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, get_type_hints
 
 from pydantic import BaseModel
 from pygments.lexers.special import TextLexer
 from rllib_scale_analysis.variants import DERIVED_COLUMNS
 from sphinx.application import Sphinx
+from sphinx.util.typing import stringify_annotation
 
 from rllib_scale import __version__
 from rllib_scale.envs.scheduling import CandidatesEnv, SchedulingEnv
@@ -102,11 +105,8 @@ extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_cl
 root_doc = "README"
 include_patterns = [f"{page}.*" for pages in CONTENTS.values() for page in pages] + ["README.md"]
 myst_heading_anchors = 3  # links to headings as GitHub names them
-nb_execution_mode = "force"
-nb_execution_raise_on_error = True
-nb_execution_in_temp = True  # its results folder
-nb_execution_timeout = 600
-autodoc_default_options = {"members": True, "member-order": "bysource"}
+nb_execution_mode = "off"  # it is committed with its outputs; tests/test_site.py executes it
+autodoc_default_options = {"members": True, "member-order": "bysource", "exclude-members": "model_config, Grid"}
 autodoc_typehints = "description"
 autodoc_typehints_description_target = "documented"
 default_role = "code"  # docstrings set names in single backticks
@@ -135,13 +135,24 @@ def add_contents(app: Sphinx, name: str, source: list[str]) -> None:
 
 
 def describe_fields(app: Sphinx, what: str, name: str, thing: Any, options: Any, lines: list[str]) -> None:
-    """The fields of a model, its whole signature, each with what its `Field` says."""
+    """The fields of a model, its whole signature, each with its type and what its `Field` says."""
     if what == "class" and issubclass(thing, BaseModel):
+        types = get_type_hints(
+            SimpleNamespace(__annotations__={key: field.annotation for key, field in thing.model_fields.items()})
+        )
         for key, field in thing.model_fields.items():
             value = field.get_default(call_default_factory=True)
             shown = f"{type(value).__name__}()" if isinstance(value, BaseModel) else repr(value)
             default = "required" if field.is_required() else f"default `{shown}`"
             lines += [f":param {key}: {field.description or ''} ({default})"]
+            lines += [f":type {key}: {stringify_annotation(types[key], 'smart')}"]
+
+
+def without_metadata(app: Sphinx, thing: Any, is_bound: bool) -> None:
+    """Types as they are read: `int` in place of `Annotated[int, ...]`."""
+    if inspect.isfunction(thing):
+        with suppress(NameError):  # a name that is imported for type checkers alone
+            thing.__annotations__ = get_type_hints(thing)
 
 
 def hide_signature(app: Sphinx, what: str, name: str, thing: Any, options: Any, *_: Any) -> tuple[str, str] | None:
@@ -161,4 +172,5 @@ def setup(app: Sphinx) -> None:
     app.connect("source-read", add_contents)
     app.connect("autodoc-process-docstring", describe_fields)
     app.connect("autodoc-process-signature", hide_signature)
+    app.connect("autodoc-before-process-signature", without_metadata)
     app.connect("build-finished", open_with_readme)

@@ -34,12 +34,18 @@ ELSEWHERE = {
 }
 """Pages that tests of their own carry out."""
 PROGRAM = re.compile(r"^(?:\.venv/bin/)?rllib-scale (?=[a-z])")
-LONG = {"sweep", "reproduce", "train", "dashboard", "execute", "fetch", "import"}
-"""Commands that need more than a minute, a cluster or data of others; of a sweep the plan is made."""
+LONG = {"sweep", "reproduce", "train", "dashboard", "execute", "fetch"}
+"""Commands that need more than a minute or a cluster; of a sweep the plan is made."""
 
 
 def blocks(page: str) -> list[tuple[str, str]]:
     return re.findall(r"^```(\w*)\n(.*?)^```", PAGES[page], flags=re.DOTALL | re.MULTILINE)
+
+
+def files(page: str) -> dict[str, str]:
+    """The files that a page shows: a block after a paragraph that ends with the name of a file of its language."""
+    shown = re.findall(r"`([\w.-]+\.(\w+))`[^`]*:\n\n```(\w+)\n(.*?)^```", PAGES[page], flags=re.DOTALL | re.MULTILINE)
+    return {name: text for name, end, language, text in shown if end == language}
 
 
 def commands(text: str) -> list[str]:
@@ -109,8 +115,8 @@ def test_every_line_of_a_page_is_run_or_is_one_that_needs_a_cluster_and_is_parse
             assert not re.search(r"^\s*(class|def) .*: \.\.\.$", text, re.MULTILINE), "a stub does not run"
         for line in text.replace("\\\n", " ").splitlines() if not language else ():
             first, _, rest = re.sub(r"\s+# .*", "", line).partition(" ")
-            if not first or page == "docs/files.md" or PROGRAM.match(line) or line.startswith("python examples/"):
-                continue  # the tree of a results folder; what other tests carry out or parse
+            if not first or PROGRAM.match(line) or line.startswith("python examples/"):
+                continue  # what other tests carry out or parse
             assert first in PARSED, line
             assert re.fullmatch(PARSED[first], rest), line
             if first == "make":
@@ -164,9 +170,15 @@ def runs_of(language: str, text: str, long: Container[str] = LONG) -> list[list[
     return [] if language else runs
 
 
+def test_a_page_shows_files_of_the_formats_that_it_describes() -> None:
+    assert set(files("docs/files.md")) == {"tasks.csv", "edges.csv", "otlp.json", "flat.json"}
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("page", RUNNABLE)
 def test_page_works_from_top_to_bottom(page: str, workplace: Path) -> None:
+    for name, text in files(page).items():
+        (workplace / name).write_text(text)
     for language, text in blocks(page):
         if language == "yaml":
             (workplace / f"{yaml.safe_load(text).get('name', 'part')}.yaml").write_text(text)
@@ -174,8 +186,8 @@ def test_page_works_from_top_to_bottom(page: str, workplace: Path) -> None:
         for run in runs:
             done = subprocess.run(run, capture_output=True, text=True, check=False)
             assert done.returncode == 0, (run, done.stderr)
-        for name in re.findall(r"--(?:schedule|gantt|trace|save-workload|onnx|prices) (\S+)", text if runs else ""):
-            assert "FOLDER" in text or (workplace / name).stat().st_size > 100, name
+        for name in re.findall(r"--(?:schedule|gantt|trace|save-workload|onnx|output) (\S+)", text if runs else ""):
+            assert re.search(r"\b[A-Z]{4,}\b", text) or (workplace / name).stat().st_size > 100, name
 
 
 @pytest.mark.slow

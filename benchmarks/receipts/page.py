@@ -36,6 +36,8 @@ NAMES = {
     "prefilled": ("prefill", "tokens"),
 }
 """Metric -> its name and unit."""
+FILES = ("setting", "predicted", "measured")
+"""Of a receipt, each a .yaml."""
 MOST = 3
 """Absolute misses that are named of a receipt."""
 REGIME_METRICS = ("output_s", "latency_s", "ttft_s")
@@ -307,7 +309,8 @@ def _receipt(receipt: Receipt) -> Iterator[str]:
     yield from [f"### {setting.title}", ""]
     yield f"*{setting.part}*. Source: {setting.source}. Engine `{setting.engine}`, {pods}. Rebuilt: {setting.rebuilt}."
     yield f"Policies: {'; '.join(played)}."
-    yield f"Data: [{receipt.name}](../../../benchmarks/receipts/{receipt.name})."
+    files = (f"[{name}](../../../benchmarks/receipts/{receipt.name}/{name}.yaml)" for name in FILES)
+    yield f"Data of {receipt.name}: {', '.join(files)}."
     if receipt.predicted is None:
         return
     cliff = cliffs(receipt)
