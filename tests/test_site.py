@@ -71,8 +71,11 @@ def test_the_tutorial_runs_and_rules_play_as_it_shows(site: Path, tmp_path: Path
 
 
 def texts(notebook: nbformat.NotebookNode) -> list[list[str]]:
-    """What each cell prints and shows as text."""
+    """What each cell prints and shows as text, without addresses in memory."""
     return [
-        [output.get("text") or output.get("data", {}).get("text/plain", "") for output in cell.get("outputs", [])]
+        [
+            re.sub(r" at 0x\w+", "", output.get("text") or output.get("data", {}).get("text/plain", ""))
+            for output in cell.get("outputs", [])
+        ]
         for cell in notebook.cells
     ]
