@@ -114,32 +114,28 @@ class PPO(Minibatched, Rewarded):
     advantage: Literal["critic", "group"] = Field(
         default="critic",
         description="critic: generalised advantage estimation; group: the return of a copy of an episode less the mean "
-        "of the other copies from the same moment on; scale-any, scale-gate: group by default",
+        "of the other copies from the same moment on; scale-any: group by default",
     )
     copies: Annotated[int, Field(ge=2, le=1024)] | None = Field(
-        default=None, description="copies of each episode, played side by side; scale-any and scale-gate: 8 by default"
+        default=None, description="copies of each episode, played side by side; scale-any: 8 by default"
     )
     groups: Count = Field(
         default=1,
         description="copies: of each group the same number of decisions, at random, makes up steps_per_epoch; "
-        "scale-any: 48 by default, scale-gate: 12",
+        "scale-any: 48 by default",
     )
     horizon_s: Positive | None = Field(
         default=None,
         description="group: what is later by this counts 1/e; scale-any: 15 by default, 3 times a mean task of the "
-        "family, scale-gate: 100; null: all counts",
-    )
-    tail_weight: Annotated[float, Field(ge=0, lt=1)] = Field(
-        default=0.0,
-        description="scale-gate: weight of the log of the mean square of response times, beside that of their mean",
+        "family; null: all counts",
     )
     final_sharpness: Positive = Field(
-        default=1.0, description="scale-any, scale-gate: factor of the logits at the end of a training; it starts at 1"
+        default=1.0, description="scale-any: factor of the logits at the end of a training; it starts at 1"
     )
     validation_instances: Annotated[int, Field(ge=0, le=100_000)] = Field(
         default=0,
         description="episodes by which the best policy is chosen, the untrained one among them, deciding by argmax; "
-        "scale-any: 64 by default, scale-gate: 16; 0: the last policy is exported",
+        "scale-any: 64 by default; 0: the last policy is exported",
     )
     validate_every: Count = Field(default=10, description="epochs between validations")
 
@@ -150,13 +146,7 @@ class PPO(Minibatched, Rewarded):
                 "algorithm.reference_kl_coefficient: there is no policy to stay near; give initial_policy, too"
             )
         if self.advantage == "group" and self.copies is None:
-            raise ValueError(
-                "algorithm.advantage group: needs algorithm.copies, as scale-any and scale-gate; valid: critic"
-            )
-        if self.tail_weight > 0 and self.advantage == "critic":
-            raise ValueError(
-                f"algorithm.tail_weight {self.tail_weight:g}: not with algorithm.advantage critic; valid: 0, or group"
-            )
+            raise ValueError("algorithm.advantage group: needs algorithm.copies, as scale-any has; valid: critic")
         if self.groups > self.steps_per_epoch:
             raise ValueError(
                 f"algorithm.groups {self.groups}: more than algorithm.steps_per_epoch {self.steps_per_epoch}"

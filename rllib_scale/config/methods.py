@@ -95,12 +95,6 @@ METHODS: dict[str, Preset] = {
         {"name": "cma", "rule": "adaptive-gate"},
         None,
     ),
-    "scale-gate": Preset(
-        "scale for LLM replicas, places and holds calls; begins as lmetric behind its gate; a baseline over copies",
-        _COPIES | {"groups": 12, "horizon_s": 100.0, "validation_instances": 16},
-        _POINTER | {"skip": "lmetric", "skip_sharpness": 1.0},
-        srr={},
-    ),
     "decima": Preset(
         "graph network over the workflows (Decima, 2019): task, then server; REINFORCE",
         {"name": "reinforce"},

@@ -44,16 +44,14 @@ class CrossAttentionConfig(_Attending):
     """The cross-attention pointer."""
 
     name: Literal["cross-attention"]
-    skip: Literal["none", "linear", "adaptive", "naive", "lmetric"] = Field(
+    skip: Literal["none", "linear", "adaptive", "naive"] = Field(
         default="none",
         description="cross-attention: logits are also linear in a server's features, by weights linear in the task's, "
         "which start at 0, or for scale-any as adaptive-price (by default) or as the earliest finish with twice the "
-        "wait, which is not shown the prices of adaptive-price; for scale-gate as lmetric:gate=1",
+        "wait, which is not shown the prices of adaptive-price",
     )
     skip_sharpness: Positive = Field(
-        default=4.0,
-        description="initial decrease of a logit by the rule's cost; scale-any: per tau, scale-gate: per ln of "
-        "lmetric's score",
+        default=4.0, description="scale-any: initial decrease of a logit by the rule's cost, per tau"
     )
     scarce: Scarce = Field(default=0.0, description="scale-any: its order of tasks is that of `adaptive-price:scarce`")
     penalty: NonNegative = Field(

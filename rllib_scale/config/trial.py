@@ -100,7 +100,7 @@ class TrialConfig(Model):
             said = ", ".join(valid) or "a method without a network, as context-price"
             raise ValueError(f"network {name}: {algorithm.name} trains none such; valid: {said}")
         if self.visits and not isinstance(network, CrossAttentionConfig):
-            raise ValueError("algorithm.copies: on service fixed for network cross-attention alone; valid: null")
+            raise ValueError("algorithm.copies: for network cross-attention alone; valid: null")
         if self.srr is not None and not isinstance(algorithm, Minibatched):
             raise ValueError(f"srr: {algorithm.name} has no regulariser; valid: a method without, as crossattn or dqn")
         return self
@@ -141,34 +141,27 @@ class TrialConfig(Model):
                 servers=problems.servers, sessions=problems.sessions
             ):
                 raise ValueError("algorithm.problems: on env.service replica it draws servers and sessions alone")
-            credit_s = getattr(self.algorithm, "horizon_s", None) or 0.0
-            if (lasts_s := self.env.episode.horizon_s - self.env.service.warm_up_s) <= credit_s:
-                raise ValueError(
-                    f"algorithm.horizon_s {credit_s:g}: no decision is followed by so much time; valid: below "
-                    f"{lasts_s:g}, the time from env.service.warm_up_s to env.episode.horizon_s"
-                )
             return self
         if not isinstance(self.algorithm, Rewarded):
             raise ValueError(
                 f"env.service replica: {self.method} trained by {self.algorithm.name} does not decide call by call; "
-                f"valid: adaptive-gate, scale-gate, or a method of PPO, DQN or SAC"
+                f"valid: adaptive-gate, or a method of PPO, DQN or SAC"
             )
         if problems is not None:
             raise ValueError("algorithm.problems: not with env.service replica; valid: null")
+        if self.visits:
+            raise ValueError(f"algorithm.copies {self.copies}: not with env.service replica; valid: null")
         return self
 
     @model_validator(mode="after")
     def _skip_has_its_features(self) -> TrialConfig:
-        features: str = "relative" if self.visits else self.env.observation.feature_set
-        if self.env.on_replicas:
-            features = "replicas"
         if not isinstance(self.network, CrossAttentionConfig):
             return self
-        skip, needs = self.network.skip, {"adaptive": "relative", "naive": "relative", "lmetric": "replicas"}
-        if needs.get(skip, features) != features:
-            where = "env.service replica" if skip == "lmetric" else "the features of scale-any (algorithm.copies)"
-            valid = ", ".join(["none", "linear", *(name for name, needed in needs.items() if needed == features)])
-            raise ValueError(f"network.skip {skip}: needs {where}; valid: {valid}")
+        skip = self.network.skip
+        if skip in ("adaptive", "naive") and not self.visits:
+            raise ValueError(
+                f"network.skip {skip}: needs the features of scale-any (algorithm.copies); valid: none, linear"
+            )
         if self.network.scarce and not self.visits:
             raise ValueError(f"network.scarce {self.network.scarce:g}: needs the rounds of scale-any; leave it out")
         if self.network.penalty and skip != "naive":
@@ -180,11 +173,9 @@ class TrialConfig(Model):
         if not isinstance(self.algorithm, PPO):
             return self
         if self.algorithm.copies is None:
-            why, unlike = "needs algorithm.copies, as scale-any and scale-gate have", ["validation_instances"]
+            why, unlike = "needs algorithm.copies, as scale-any has", ["validation_instances"]
         else:
             why, unlike = "not with algorithm.copies, by which the time of tasks is learned", ["reward", "reward_unit"]
-        if not (self.holds and self.algorithm.copies):
-            why, unlike = why, [*unlike, "tail_weight"]
         for key in unlike:
             if given := getattr(self.algorithm, key):
                 raise ValueError(f"algorithm.{key} {given}: {why}; leave it out")
@@ -255,12 +246,12 @@ class TrialConfig(Model):
     @property
     def visits(self) -> bool:
         """Whether it decides in rounds in the order of `adaptive-price`, on the features `relative`."""
-        return self.copies is not None and not self.env.on_replicas
+        return self.copies is not None
 
     @property
     def holds(self) -> bool:
         """Whether it places and holds calls of LLM replicas, and plays nothing else."""
-        return self.rule == "adaptive-gate" or (self.copies is not None and self.env.on_replicas)
+        return self.rule == "adaptive-gate"
 
     @property
     def dispatches(self) -> bool:
@@ -349,8 +340,6 @@ class TrialConfig(Model):
 def trained_on(env: EnvConfig, algorithm: Any) -> EnvConfig:
     """The problem as it is trained on: some algorithms bring their own reward and observation, or mask."""
     if isinstance(algorithm, PPO) and algorithm.copies is not None:
-        if env.on_replicas:
-            return env.with_mask("feasible")  # what cannot be answered is not offered
         # It learns by the evaluated metric, and sees features of its own.
         reward = RewardConfig(name="tasks-in-system", energy_power=env.reward.energy_power)
         return env.model_copy(update={"observation": ObservationConfig(), "reward": reward})

@@ -23,11 +23,9 @@ from rllib_scale.networks.mlp import StructuredMLP
 from rllib_scale.networks.pointer import SetPointer
 from rllib_scale.networks.set_transformer import SetTransformer
 from rllib_scale.observation.relative import RELATIVE
-from rllib_scale.observation.replicas import REPLICAS, features_of
+from rllib_scale.observation.replicas import features_of
 from rllib_scale.plugins import unpinned
 
-_MARGIN, _OVER = 0.6, 5.0
-"""At the start from `lmetric`: between the best replica and holding, and for a gate that is closed by a fifth."""
 Network = CrossAttentionPointer | SetPointer | StructuredMLP
 
 
@@ -95,11 +93,4 @@ def _skip(sizes: CrossAttentionConfig, inputs: InputSpec) -> Skip | None:
     skip = Skip(inputs)
     if sizes.skip in ("adaptive", "naive"):
         skip.start_from(inputs, {RELATIVE.server_column("cost"): sizes.skip_sharpness})
-    if sizes.skip == "lmetric":
-        # Of open replicas the best has a score of 0: above holding, which is above all closed ones. Where the gate is
-        # hardly closed, draws try what would come of it; calls that are held are offered so often that with the same
-        # chance everywhere the gate would be none.
-        per_unit = {"score": 1.0, "hold": _MARGIN, "closed": 2 * _MARGIN, "over": _OVER}
-        costs = {REPLICAS.server_column(name): sizes.skip_sharpness * cost for name, cost in per_unit.items()}
-        skip.start_from(inputs, costs)
     return skip

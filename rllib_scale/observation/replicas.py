@@ -37,9 +37,6 @@ REPLICAS = FeatureSet(
         Feature("marginal", "1", "ln(1 + new x calls that decode there)", 3.5, 1.8),
         Feature("home", "1", "1: the last call of the agent was there", 0.1, 0.3),
         Feature("room", "1", "share of its memory that the gate leaves beside it; 1: its session is active", 0.0, 0.3),
-        Feature("over", "1", "share of the memory by which the gate is closed, in fifths, at most 1", 0.4, 0.4),
-        Feature("closed", "1", "1: the gate is closed, or the call does not fit", 0.7, 0.45),
-        Feature("score", "1", "ln of new tokens x batch, as lmetric, less the least where the gate is open", 1.5, 2.0),
         Feature("hold", "1", "1: this row holds the call", 0.1, 0.3),
     ),
 )

@@ -11,9 +11,9 @@ from torch import Tensor
 
 from rllib_scale.config import TrialConfig
 from rllib_scale.errors import UserError
-from rllib_scale.rl.copies_env import CopiesVectorEnv, FleetCopiesVectorEnv
+from rllib_scale.rl.copies_env import CopiesVectorEnv
 from rllib_scale.rl.env_runner import GROUP_ADVANTAGE, ArrayEnvRunner, _Ongoing, normalised
-from rllib_scale.rl.ppo.group import beside_states, group_advantages
+from rllib_scale.rl.ppo.group import group_advantages
 from rllib_scale.rl.ppo.loss import Weights
 from rllib_scale.rl.ppo.ppo_learner import SchedulingLearner
 from rllib_scale.rl.ppo.ppo_module import SchedulingModule
@@ -47,19 +47,11 @@ class CopiesRunner(ArrayEnvRunner):
             columns = self._played(copies, explore, random_actions)
         if self._ppo.advantage == "group":
             # The baseline of a decision is the mean return of the copies from that time on; see group.py.
-            open_s, aged = (sum(float(np.abs(each[name]).sum()) for each in columns) for name in ("reward", "aged"))
-            weight = self._ppo.tail_weight
-            for each in columns if weight > 0 else ():
-                # The gradient of (1 - w) ln(mean) + w ln(mean square) of the times that calls are open.
-                of_mean, of_square = (1 - weight) * each["reward"], weight * open_s / aged * each["aged"]
-                each["reward"] = (of_mean - of_square).astype(np.float32)
             rewards, elapsed = ([each[name] for each in columns] for name in ("reward", "elapsed"))
             # Over the mean return, and times the decisions of which each that is kept stands for an equal share: the
             # gradient is that of the mean over problems of the log of the mean response time.
             unit = abs(sum(float(each.sum()) for each in rewards)) / sum(map(len, rewards))
             found = group_advantages(rewards, elapsed, self._ppo.horizon_s)
-            if isinstance(copies, FleetCopiesVectorEnv):
-                found = beside_states(found, [copies.states(each["observations"][:-1]) for each in columns])
             for each, advantages in zip(columns, found, strict=True):
                 each[GROUP_ADVANTAGE] = (advantages / max(1e-9, unit)).astype(np.float32)
         self._ongoing = [_Ongoing() for _ in columns]
@@ -79,13 +71,12 @@ class CopiesRunner(ArrayEnvRunner):
         servers, steps = np.zeros(self.num_envs, dtype=np.int64), []
         split_mask = self.module.network.inputs.spec.split_mask
         while len(asked := copies.deciding):
-            rows, explores = copies.rows[asked], copies.explores
+            rows = copies.rows[asked]
             # Logits over the temperature, which is 1 / sharpness.
             logits, logp = normalised(forward(*split_mask(rows, self.module.masked)) * sharpness)
-            actions = self._choose(logp, explore and explores, random_actions and explores, 0)
-            since = copies.earned[asked], copies.passed[asked], copies.aged[asked]  # the decision before
-            if explores:
-                steps.append((asked, rows, actions, logits, logp[np.arange(len(asked)), actions], *since))
+            actions = self._choose(logp, explore, random_actions, 0)
+            since = copies.earned[asked], copies.passed[asked]  # the decision before
+            steps.append((asked, rows, actions, logits, logp[np.arange(len(asked)), actions], *since))
             servers[asked] = actions
             copies.step(servers)
         if not steps:
@@ -100,12 +91,8 @@ class CopiesRunner(ArrayEnvRunner):
         """The columns of the decisions of a group that are learned from."""
         ends = np.cumsum([len(each["reward"]) for each in columns])
         most = self._ppo.steps_per_epoch // self._ppo.groups
-        # Where an episode is cut, the returns of its last decisions lack what comes later.
-        cut_s = self._ppo.horizon_s or 0.0 if isinstance(self._vector_env, FleetCopiesVectorEnv) else 0.0
-        left = np.concatenate([np.cumsum(each["elapsed"][::-1])[::-1] for each in columns])
-        whole = np.flatnonzero(left >= cut_s)
         # Uniform without replacement over the decisions of the whole group, then in their order again.
-        at = np.sort(whole[self._generator.permutation(len(whole))[:most]])
+        at = np.sort(self._generator.permutation(ends[-1])[:most])
         kept: list[dict[str, np.ndarray]] = []
         for each, rows in zip(columns, np.split(at, np.searchsorted(at, ends[:-1])), strict=True):
             rows = rows - (ends[len(kept)] - len(each["reward"]))
@@ -119,15 +106,7 @@ class CopiesRunner(ArrayEnvRunner):
 
     @staticmethod
     def _columns(
-        copies: CopiesVectorEnv,
-        b: int,
-        rows: Any,
-        actions: Any,
-        logits: Any,
-        logp: Any,
-        earned: Any,
-        passed: Any,
-        aged: Any,
+        copies: CopiesVectorEnv, b: int, rows: Any, actions: Any, logits: Any, logp: Any, earned: Any, passed: Any
     ) -> Any:
         # What was earned since a decision is known at the next one: shifted by one, and the end gives the last.
         last, cut = np.arange(len(rows)) == len(rows) - 1, bool(copies.engine.truncated[b])
@@ -138,7 +117,6 @@ class CopiesRunner(ArrayEnvRunner):
             "logp": logp,
             "reward": np.append(earned[1:], copies.earned[b]).astype(np.float32),
             "elapsed": np.append(passed[1:], copies.passed[b]).astype(np.float32),
-            "aged": np.append(aged[1:], copies.aged[b]),
             "terminated": last & (not cut),
             "truncated": last & cut,
         }
@@ -150,8 +128,7 @@ class CopiesModule(SchedulingModule):
     def setup(self) -> None:
         """Build network and critic."""
         super().setup()
-        trial = TrialConfig.model_validate(self.model_config["trial"])
-        self.masked &= not trial.visits  # there servers that a task does not fit are empty rows
+        self.masked = False  # servers that a task does not fit are empty rows
         self.register_buffer("sharpness", torch.ones(()))
 
     sharpness: Tensor

@@ -1,4 +1,4 @@
-"""The vector environments of copies: one episode side by side, so that returns differ by the decisions alone."""
+"""The vector environment of copies: one episode side by side, so that returns differ by the decisions alone."""
 
 from __future__ import annotations
 
@@ -16,11 +16,10 @@ from rllib_scale.config.network import CrossAttentionConfig
 from rllib_scale.envs.spaces import NO_LIMIT
 from rllib_scale.envs.vector import StepResult
 from rllib_scale.observation.relative import RELATIVE
-from rllib_scale.observation.replicas import REPLICAS
 from rllib_scale.rl.drawn_problems import draw_problem, largest
 from rllib_scale.rl.vector_env import rllib_seed, workload_seed
 from rllib_scale.schedulers.asked_visits import AskedVisits
-from rllib_scale.simulator.engine import make_engine
+from rllib_scale.simulator.engine import Engine
 from rllib_scale.workloads.model import Workload
 
 
@@ -41,12 +40,9 @@ class CopiesVectorEnv(VectorEnv[Any, Any, Any]):
         engine: plays the group.
         visits: its rounds.
         earned: (G,) reward of each copy since its last decision.
-        aged: (G,) integral of the ages of open calls since then, on replicas [s^2].
         passed: (G,) time since then [s].
-        explores: whether decisions are drawn, and learned from; else they are the best ones.
     """
 
-    explores = True
     metadata: dict[str, Any] = {"autoreset_mode": AutoresetMode.DISABLED}  # noqa: RUF012
 
     def __init__(
@@ -55,12 +51,12 @@ class CopiesVectorEnv(VectorEnv[Any, Any, Any]):
         config: EnvConfig,
         trial_seed: int,
         problems: ProblemsConfig | None,
-        network: CrossAttentionConfig | None = None,
+        network: CrossAttentionConfig,
     ) -> None:
         self.num_envs, self.config, self.problems, self.trial_seed = num_envs, config, problems, trial_seed
         self.network = network
         rows = (config if problems is None else largest(problems, config)).cluster.num_rows
-        shape = (self._width(rows),)
+        shape = (RELATIVE.width(rows),)
         self.single_observation_space = gymnasium.spaces.Box(-NO_LIMIT, NO_LIMIT, shape, dtype=np.float32)
         self.single_action_space = gymnasium.spaces.Discrete(rows)
         self.observation_space = batch_space(self.single_observation_space, num_envs)
@@ -74,26 +70,16 @@ class CopiesVectorEnv(VectorEnv[Any, Any, Any]):
         self.begin()
         return self.rows.copy(), {}
 
-    @staticmethod
-    def _width(rows: int) -> int:
-        """Of an observation of so many rows."""
-        return RELATIVE.width(rows)
-
     def begin(self, workload: Workload | None = None) -> None:
         """Begin the next group, of a given workload where there is one."""
         # One seed and one episode for all copies: returns differ by the decisions alone, and their mean is a baseline.
         env, seeds = self.config, [self._seed] * self.num_envs
         if self.problems is not None:
             env = draw_problem(self.problems, env, self._seed, self._group)
-        self.engine: Any = make_engine(env, self.num_envs)
+        self.engine = Engine(env, self.num_envs)
         self.engine.reset(seeds, [self._group] * self.num_envs, workload=workload)
-        self.earned, self.aged, self.passed = np.zeros((3, self.num_envs))
+        self.earned, self.passed = np.zeros((2, self.num_envs))
         self._group += 1
-        self._begun()
-
-    def _begun(self) -> None:
-        """Go on to the first decisions of a group."""
-        assert self.network is not None
         transfers = self.engine.config.communication.mode == "transfer"
         self.visits = AskedVisits(self.num_envs, transfers, self.network)
         self._run()
@@ -144,65 +130,3 @@ class CopiesVectorEnv(VectorEnv[Any, Any, Any]):
     def set_state(self, state: Mapping[str, int]) -> None:
         """Go on behind the group that was played when `get_state` was called."""
         self._seed, self._group = state["seed"], state["group"]
-
-
-class FleetCopiesVectorEnv(CopiesVectorEnv):
-    """G copies of one fleet of replicas: one plays the warm-up alone, then all go on from where it is.
-
-    Copies drift apart, and soon returns differ by the states that they are in more than by a decision: episodes are
-    short, and begin in a fleet that is under way. The observation is the row of `training_space` of the call that is
-    offered; the action is its replica, or the row behind them, which holds it.
-    """
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        actions = self.single_action_space
-        assert isinstance(actions, gymnasium.spaces.Discrete)
-        self._behind = REPLICAS.width(int(actions.n))
-        self._rows = np.zeros((self.num_envs, self._behind + int(actions.n)), dtype=np.float32)
-
-    @staticmethod
-    def _width(rows: int) -> int:
-        return REPLICAS.width(rows) + rows
-
-    def _begun(self) -> None:
-        self.explores = False
-        self._rows[:] = 0.0  # where a fleet is smaller than the largest one, rows are empty and closed
-        self._show()
-
-    def states(self, observations: NDArray[np.float32]) -> NDArray[np.float64]:
-        """(T, S) features of the states that observations (T, width) of this group show."""
-        head, count = REPLICAS.head(), self.engine.num_rows - 1
-        each = observations[:, head : head + count * REPLICAS.server_dim].reshape(len(observations), count, -1)
-        shown = np.concatenate([observations[:, :head], each.mean(1), each.min(1), each.max(1)], axis=1, dtype=float)
-        return np.concatenate([np.ones((len(shown), 1)), shown, shown**2], axis=1)
-
-    def _show(self) -> None:
-        engine = self.engine
-        self._rows[:, : engine.observation.shape[1]] = engine.observation
-        self._rows[:, self._behind : self._behind + engine.num_rows] = engine.mask[:, : engine.num_rows]
-
-    @property
-    def rows(self) -> NDArray[Any]:
-        """See `CopiesVectorEnv.rows`."""
-        return self._rows
-
-    @property
-    def deciding(self) -> NDArray[np.int64]:
-        """See `CopiesVectorEnv.deciding`; before the copies part it is the first one."""
-        return np.flatnonzero(~self.engine.done) if self.explores else np.zeros(1, dtype=np.int64)
-
-    def step(self, actions: NDArray[np.int64]) -> StepResult:
-        """See `CopiesVectorEnv.step`; the row behind the replicas holds the call."""
-        asked, engine = self.deciding, self.engine
-        active = np.zeros(self.num_envs, dtype=bool)
-        active[asked] = True
-        engine.step(np.where(active, actions, 0), active)
-        self.earned[asked], self.aged[asked] = engine.reward[asked], engine.aged[asked]
-        self.passed[asked] = engine.elapsed[asked]
-        if not self.explores and engine.clock[0] >= engine.config.service.warm_up_s:
-            engine.fan_out()
-            self.explores = True
-        self._show()
-        done, cut = engine.done, engine.truncated
-        return self.rows, self.earned, done & ~cut, done & cut, {}

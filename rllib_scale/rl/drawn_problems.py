@@ -37,8 +37,7 @@ def draw_problem(problems: ProblemsConfig, env: EnvConfig, seed: int, episode: i
         return padded(draw_played(problems, env, seed, episode), rows)
     sequence = np.random.SeedSequence(words_of(seed, episode), spawn_key=(_PROBLEM_STREAM,))
     u, v = np.random.default_rng(sequence).random(2)
-    drawn = problems.draw(env, u, v)
-    return drawn if env.on_replicas else padded(drawn, rows)
+    return padded(problems.draw(env, u, v), rows)
 
 
 def _concatenated(name: str) -> Any:

@@ -13,7 +13,7 @@ from ray.tune.registry import register_env
 from rllib_scale.config import TrialConfig
 from rllib_scale.config.algorithms import Rewarded
 from rllib_scale.envs.scheduling import SchedulingEnv
-from rllib_scale.rl.copies_env import CopiesVectorEnv, FleetCopiesVectorEnv
+from rllib_scale.rl.copies_env import CopiesVectorEnv
 from rllib_scale.rl.drawn_problems import largest
 from rllib_scale.rl.vector_env import TrainingVectorEnv, training_rows, training_space
 
@@ -41,8 +41,6 @@ def make_env(context: Mapping[str, Any]) -> gymnasium.Env[Any, Any] | VectorEnv[
     problems = settings.problems
     if trial.visits:
         return CopiesVectorEnv(context.get("num_envs", 1), trial.env, trial.seed, problems, trial.visits_by)
-    if trial.copies is not None:
-        return FleetCopiesVectorEnv(context.get("num_envs", 1), trial.env, trial.seed, problems)
     if "num_envs" in context:
         rewards = (settings.reward_unit, settings.reward) if isinstance(settings, Rewarded) else ()
         return TrainingVectorEnv(context["num_envs"], trial.env, trial.seed, problems, *rewards)

@@ -36,6 +36,10 @@ algorithm: {name: imitation, expert: fastest-idle, episodes: 1000000000} | algor
 algorithm: {passes: '1_0'} | algorithm.passes: must be a number, not '1_0'
 network: {num_heads: 3} | num_heads 3
 network: {skip: adaptive} | network.skip adaptive | scale-any | none, linear
+network: {skip: lmetric} | network.skip | 'none', 'linear', 'adaptive' or 'naive' (got 'lmetric')
+methods: [scale-gate] | unknown method 'scale-gate' | scale-any
+algorithm: {tail_weight: 0.3} | unknown key 'algorithm.tail_weight' | valid
+methods: [scale-any], scenario: agents-replicas | algorithm.copies 8: not with env.service replica; valid: null
 methods: [ppo], network: {mlp_hidden: [on]} | mlp_hidden: entry 0 must be a number, not true (in YAML also on, yes)
 resources: {cpus: 1.0e-17} | resources.cpus | greater than or equal to 0.01
 srr: {lambda_kl: off} | srr.lambda_kl: must be a number, not false (in YAML also off, no)
@@ -133,7 +137,6 @@ search: {space: {srr.lambda_kl: {uniform: [0, 1]}}}, grid: {srr.lambda_kl: [1]} 
 UNUSED = """
 methods: [scale-any], grid: {env.reward: [{name: paper}]} | grid.env.reward.name paper: scale-any has tasks-in-system
 methods: [scale-any], env: {reward: {energy_weight: 1.0}} | env.reward.energy_weight 1.0: scale-any has 0.0 in its place
-methods: [scale-gate], scenario: agents-replicas, grid: {env.episode.mask: [none]} | scale-gate has feasible
 methods: [scale], env: {decision: {on_busy: reserve}}, evaluation: {scenarios: [paper]} | scale-s42- | mask feasible
 methods: [scale], grid: {algorithm.batch_size: [32]} | scale, with algorithm ppo, has none | dqn
 methods: [scale], algorithm: {holdout_episodes: 5} | algorithm.holdout_episodes | valid: with algorithm.name imitation

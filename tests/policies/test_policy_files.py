@@ -141,6 +141,7 @@ def test_tensors_that_are_no_weights_of_its_network_are_refused(folder: Path, tm
         ({"epochs": "3"}, "epochs must be an integer"),
         ({"trial": None}, "trial: "),
         ({"trial": {"sed": "scale"}}, "did you mean 'seed'"),
+        ({"trial": {"network": {"name": "cross-attention", "skip": "lmetric"}}}, "skip: .* or 'naive' .got 'lmetric'"),
     ],
 )
 def test_description_that_does_not_fit(folder: Path, change: dict[str, object], message: str) -> None:

@@ -112,7 +112,6 @@ def test_a_policy_is_a_folder_that_plays_the_same(tmp_path: Any) -> None:
             ["network.skip adaptive", "none, linear"],
         ),
         ({"method": "scale", "algorithm": {"advantage": "group"}}, ["algorithm.advantage", "copies"]),
-        ({"network": {"skip": "lmetric"}}, ["network.skip lmetric", "replica", "adaptive, naive"]),
         ({"method": "scale", "network": {"skip": "naive"}}, ["network.skip naive", "scale-any"]),
         ({"method": "scale", "network": {"scarce": 1}}, ["network.scarce 1", "scale-any"]),
         ({"network": {"penalty": 0.5}}, ["network.penalty 0.5", "skip adaptive", "naive"]),

@@ -1,4 +1,4 @@
-"""Training scale-any and scale-gate by RLlib's PPO: what the runner returns, resume to the bit, and selection."""
+"""Training scale-any by RLlib's PPO: what the runner returns, resume to the bit, and selection."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from local_ray import LOCAL_RAY
 from marks import slow
@@ -16,18 +15,12 @@ from rllib_scale.config import TrialConfig
 from rllib_scale.config.schedulers import AdaptivePriceParameters
 from rllib_scale.errors import UserError
 from rllib_scale.evaluation.play import play
-from rllib_scale.networks.build import build_network
 from rllib_scale.observation.relative import RELATIVE
-from rllib_scale.observation.replicas import REPLICAS
-from rllib_scale.policies.policy import TrainedPolicy
-from rllib_scale.rl.copies_env import FleetCopiesVectorEnv
 from rllib_scale.rl.env_runner import GROUP_ADVANTAGE
 from rllib_scale.rl.environment import make_env
 from rllib_scale.rl.methods import build_algorithm_config
 from rllib_scale.schedulers.adaptive_price import AdaptivePrice
-from rllib_scale.simulator.replicas.engine import ReplicaEngine
 from rllib_scale.sweeps.selected import SelectedLearner
-from simulator.replicas.fleets import SMALL, fleet
 
 pytestmark = LOCAL_RAY
 SETTINGS: dict[str, Any] = {
@@ -42,19 +35,6 @@ SETTINGS: dict[str, Any] = {
     },
     "network": {"embedding_dim": 8},
     "env": {"episode": {"mask": "feasible"}},
-}
-
-
-ON_REPLICAS: dict[str, Any] = SETTINGS | {
-    "method": "scale-gate",
-    "algorithm": SETTINGS["algorithm"]
-    | {"problems": {"servers": [2, 3], "sessions": [8, 14]}, "tail_weight": 0.3, "horizon_s": 40.0},
-    "env": {
-        "cluster": {"tiers": [{"name": "small", "count": 3, "replica": SMALL}]},
-        "service": {"name": "replica", "warm_up_s": 100.0},
-        "episode": {"horizon_s": 250.0},
-        "reward": {"name": "tasks-in-system"},
-    },
 }
 
 
@@ -84,68 +64,6 @@ def test_copies_of_an_episode_are_played_as_the_policy_plays_it_and_earn_what_ta
     assert -total[1] == pytest.approx(metrics["response_mean_s"] * metrics["completed"])
 
 
-def test_copies_of_a_fleet_go_on_from_one_warm_up_and_earn_what_open_calls_wait() -> None:
-    trial = TrialConfig.of(**ON_REPLICAS)
-    network = build_network(trial)
-    env = FleetCopiesVectorEnv(3, trial.env, 1, trial.algorithm.problems)
-    env.reset(seed=5)
-    (total, aged, passed), before = np.zeros((3, 3)), 0
-    while len(asked := env.deciding):
-        parted = env.explores
-        before += not parted
-        assert parted == (len(asked) > 1 or env.engine.done.any())
-        rows = torch.from_numpy(env.rows[asked])
-        actions = np.zeros(3, dtype=np.int64)
-        actions[asked] = network(*network.inputs.spec.split_mask(rows, masked=True))[1].argmax(1)
-        actions[2] = env.engine.num_rows - 1 if parted else actions[2]  # holds whatever it can
-        env.step(actions)
-        if parted:
-            total[asked] += env.earned[asked]
-            aged[asked] += env.aged[asked]
-            passed[asked] += env.passed[asked]
-    assert before > 5
-    np.testing.assert_array_equal(env.engine.calls(0), env.engine.calls(1))
-    end_s = 250.0
-    assert 100.0 < passed[0] <= 150.0
-    for b in (0, 2):
-        calls = np.concatenate([env.engine.calls(b), env.engine.open_calls(b)])
-        at = end_s - passed[b]  # when the copies part
-        ends = np.minimum(calls["end_s"], end_s) - calls["asked_s"]
-        begins = np.maximum(at, calls["asked_s"]) - calls["asked_s"]
-        of = calls["end_s"] > at
-        assert -total[b] == pytest.approx((ends - begins)[of].sum())
-        assert aged[b] == pytest.approx(((ends**2 - begins**2) / 2)[of].sum())
-    assert total[2] < total[0]
-
-
-def test_scale_gate_begins_as_lmetric_behind_its_gate() -> None:
-    env = fleet(end_s=600.0, sessions=12)
-    trial = TrialConfig.of(**ON_REPLICAS | {"env": env.model_dump()})
-    policy = TrainedPolicy(build_network(trial), trial, 0, "feasible")
-    engine, sent, held = ReplicaEngine(policy.problem(env)), 0, 0
-    engine.reset([3], [0])
-    while not engine.done[0]:
-        now, action = engine._fleets[0], int(policy(engine.observation, engine.fit)[0])
-        call = now.calls[engine._offered[0]]
-        row = now.agents[call["session"], call["agent"]]["active"]
-        is_active = (row >= 0) & (now.active[row]["replica"] == np.arange(3))
-        has_prefix = now.prefixes[:, call["prefix"]]["active"] > 0 if call["prefix"] >= 0 else np.zeros(3, bool)
-        added = call["prompt"] - call["prefix_tokens"] * has_prefix
-        is_open = is_active | (now.replicas["active"] + added <= now.replicas["kv_tokens"])
-        shown = engine.observation[0, REPLICAS.head() :].reshape(-1, REPLICAS.server_dim)
-        new = call["target"] - call["prompt"] * shown[:3, REPLICAS.server_column("hit")]
-        score = np.where(is_open, new * (1 + now.replicas["calls"] + now.replicas["waiting"]), np.inf)
-        if is_open.any():
-            sent += 1
-            assert score[action] <= score.min() * (1 + 1e-3) + 1
-        elif engine.mask[0, 3]:
-            held += 1
-            assert action == 3
-        engine.step([action])
-    assert sent > 50
-    assert held > 50
-
-
 def test_a_runner_returns_decisions_of_whole_groups_with_advantages_over_the_copies(algorithm_of: Any) -> None:
     runner = algorithm_of(settings()).env_runner
     every, some = settings(steps_per_epoch=8192, minibatch_size=8192), runner.sample()
@@ -163,21 +81,9 @@ def test_a_runner_returns_decisions_of_whole_groups_with_advantages_over_the_cop
     assert np.isin(found, np.concatenate(advantages)).all()
 
 
-@pytest.mark.parametrize(
-    ("given", "resources"),
-    [
-        (SETTINGS, {}),
-        (ON_REPLICAS, {}),
-        slow(SETTINGS, {"env_runners": 2}),
-        slow(SETTINGS, {"learners": 2}),
-        slow(ON_REPLICAS, {"env_runners": 2}),
-    ],
-    ids=lambda value: value.get("method", str(value)),
-)
-def test_it_learns_and_goes_on_to_the_bit(
-    algorithm_of: Any, tmp_path: Path, given: dict[str, Any], resources: dict[str, int]
-) -> None:
-    trial = TrialConfig.of(**given | {"resources": resources})
+@pytest.mark.parametrize("resources", [{}, slow({"env_runners": 2}), slow({"learners": 2})], ids=str)
+def test_it_learns_and_goes_on_to_the_bit(algorithm_of: Any, tmp_path: Path, resources: dict[str, int]) -> None:
+    trial = TrialConfig.of(**SETTINGS | {"resources": resources})
     one, other = algorithm_of(trial), algorithm_of(trial)
     start = weights_of(one)
     train(one, 2)
@@ -189,7 +95,7 @@ def test_it_learns_and_goes_on_to_the_bit(
         np.testing.assert_array_equal(array, weights_of(other)[name], err_msg=name)
     assert any(not np.array_equal(start[name], array) for name, array in weights_of(one).items() if "pointer" in name)
     assert np.isfinite(row["policy_loss"])
-    assert one.get_module().masked == (given is ON_REPLICAS), "rows of scale-any end without a mask"
+    assert not one.get_module().masked, "rows of scale-any end without a mask"
     if not resources.get("learners"):
         assert float(module_of(one).sharpness) == pytest.approx(3.0 ** (3 / 4))
         assert learner_of(one).loss_weights().value == 0.0

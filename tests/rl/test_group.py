@@ -11,7 +11,7 @@ import pytest
 from rllib_scale.config import EnvConfig
 from rllib_scale.observation.relative import RELATIVE
 from rllib_scale.rl.copies_env import CopiesVectorEnv
-from rllib_scale.rl.ppo.group import beside_states, group_advantages
+from rllib_scale.rl.ppo.group import group_advantages
 from rllib_scale.rl.ppo.lean_update import advantage_estimates
 from rllib_scale.schedulers.asked_visits import ADAPTIVE
 from rllib_scale.workloads.model import Workload
@@ -162,15 +162,3 @@ def test_its_variance_is_below_that_of_the_best_critic(ways: list[list[Trajector
     by_group, of_group = moments(*of_groups)
     np.testing.assert_allclose(by_group, by_critic, rtol=1e-6)  # both are unbiased
     assert of_group < 0.5 * variance / 2  # of two episodes each
-
-
-def test_what_the_state_says_leaves_the_advantages_and_what_a_decision_brings_stays() -> None:
-    rng = np.random.default_rng(4)
-    lengths, brought = (400, 300), rng.standard_normal(700)
-    states = np.concatenate([np.ones((700, 1)), rng.random((700, 3))], axis=1)
-    flat = states @ [5.0, -40.0, 30.0, 7.0] + brought
-    parts = [np.split(each, [lengths[0]]) for each in (flat, states)]
-    found = beside_states(*parts)
-    assert [len(each) for each in found] == list(lengths)
-    assert np.corrcoef(np.concatenate(found), brought)[0, 1] > 0.99
-    assert np.corrcoef(flat, brought)[0, 1] < 0.3

@@ -64,12 +64,5 @@ def test_what_a_training_on_replicas_cannot_draw_is_refused() -> None:
         trial(sessions=(9, 8))
     with pytest.raises(ValueError, match=r"env.service fixed: adaptive-gate holds calls.*valid: replica"):
         TrialConfig.of("adaptive-gate")
-    with pytest.raises(ValueError, match=r"algorithm.horizon_s 500: no decision is followed by .*below 500"):
-        TrialConfig.of("scale-gate", env=ENV, algorithm={"horizon_s": 500.0})
-    with pytest.raises(ValueError, match=r"algorithm.tail_weight 0.2: not with algorithm.advantage critic"):
-        TrialConfig.of("scale-gate", env=ENV, algorithm={"advantage": "critic", "tail_weight": 0.2})
-    mask = {"episode": {"mask": "feasible"}}
-    with pytest.raises(ValueError, match=r"algorithm.tail_weight 0.2: "):
-        TrialConfig.of("scale-any", env=mask, algorithm={"tail_weight": 0.2})
     with pytest.raises(ValueError, match=r"algorithm.problems.sessions: not with env.service fixed"):
         TrialConfig.of("scale", algorithm={"problems": {"sessions": (8, 9)}})

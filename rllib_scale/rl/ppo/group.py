@@ -39,17 +39,6 @@ def group_advantages(
     return np.split(found, np.cumsum(lengths)[:-1])
 
 
-def beside_states(advantages: Sequence[np.ndarray], states: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """Advantages (T_g,) less what is linear in the states (T_g, S) that copies are in, which decisions do not decide.
-
-    Copies that have drifted apart differ by their states: that is most of the variance, and no part of the gradient.
-    """
-    flat, shown = np.concatenate(advantages), np.concatenate(states)
-    shown = shown / np.maximum(1e-6, np.abs(shown).max(axis=0))
-    found = np.linalg.solve(shown.T @ shown + 1e-3 * np.eye(shown.shape[1]), shown.T @ flat)
-    return np.split(flat - shown @ found, np.cumsum([len(each) for each in advantages])[:-1])
-
-
 @partial(compiled, allocates=True)
 def advantages_over_others(rewards, elapsed, lengths, rate):  # type: ignore[no-untyped-def]
     """(T,) advantages of all copies, one after the other; see `group_advantages`. `rate` is 1 / horizon [1/s]."""

@@ -55,8 +55,6 @@ class ReplicaEngine:
         self.fit = np.zeros((b, 1, n), dtype=np.uint8)
         self.outcome, self._offered = np.full((2, b), STARTED, dtype=np.int64)
         self.reward, self.elapsed, self._until_s = np.zeros((3, b))
-        self.aged = np.zeros(b)
-        """Integral of the ages of open calls over the time of the last step [s^2]."""
         self.done, self.truncated = np.zeros((2, b), dtype=bool)
         self._now = np.zeros(b, FLEET)
         self._room = np.zeros(max(kind.max_calls for kind in self._kinds), dtype=np.int64)
@@ -105,17 +103,6 @@ class ReplicaEngine:
         if not ((actions < self.num_rows) & (actions >= np.where(todo & ~which & ~self.done, 0, UNANSWERED))).all():
             raise ValueError(f"actions {actions}: valid are 0 to {self.num_rows - 1}")
         self._run(actions, todo, which, seeds, episodes)
-
-    def fan_out(self) -> None:
-        """Let all fleets go on from where the first one is."""
-        first = self._fleets[0]
-        for b in range(1, self.num_envs):
-            own = {name: array.copy() for name, array in first._asdict().items() if name not in _OF_SCRIPTS}
-            self._records[b], self._begun[b] = list(self._records[0]), self._begun[0]
-            self._adopt(b, first._replace(**own))
-        for name in ("observation", "fit", "outcome", "_offered", "_until_s", "done", "truncated", "_playing"):
-            array = getattr(self, name)
-            array[1:] = array[0]
 
     def play(self, values: NDArray[np.float64]) -> None:
         """Let a rule, its kind and what follows it in `rules`, decide in every fleet until its episode ends.
@@ -212,7 +199,7 @@ class ReplicaEngine:
         named = self.fit[np.arange(self.num_envs), 0, np.maximum(actions, 0)]
         came = np.where(actions == self.num_rows - 1, PASSED, np.where(named == OPEN, STARTED, NO_FIT))
         self.outcome[asked] = came[asked]
-        before = self._now.copy()
+        open_s, clock = self._now["open_call_s"].copy(), self._now["time"].copy()
         rest = todo.copy()
         while True:
             rows = (self.observation, self.fit, self._table)
@@ -221,9 +208,8 @@ class ReplicaEngine:
                 break
             self._attend(b, int(self._offered[b]))
             rest[b] = not self.done[b]
-        passed = {name: (self._now[name] - before[name])[asked] for name in ("time", "open_call_s", "open_age_s2")}
-        self.reward[:], self.aged[:], self.elapsed[asked] = 0.0, 0.0, passed["time"]
-        self.reward[asked], self.aged[asked] = -passed["open_call_s"], passed["open_age_s2"]
+        self.reward[:], self.elapsed[asked] = 0.0, (self._now["time"] - clock)[asked]
+        self.reward[asked] = (open_s - self._now["open_call_s"])[asked]
 
     def _begin(self, b: int, seed: int, episode: int) -> None:
         config, service = self.config, self.config.service

@@ -13,9 +13,7 @@ from rllib_scale.simulator.replicas.rules import expected_tokens
 from rllib_scale.simulator.replicas.service import memory_now
 from rllib_scale.simulator.replicas.state import NONE
 
-_HEAD, _WIDTH = REPLICAS.head(), REPLICAS.server_dim
-_CLOSED, _SCORE, _HOLD = (REPLICAS.server_column(name) for name in ("closed", "score", "hold"))
-_WIDEST = 0.2
+_HEAD, _WIDTH, _HOLD = REPLICAS.head(), REPLICAS.server_dim, REPLICAS.server_column("hold")
 _GATE = 1.0
 
 
@@ -32,14 +30,12 @@ def write_features(fleet, index, row, fit):  # type: ignore[no-untyped-def]
     row[3] = math.log1p(now.time - call.asked_s)
     row[4] = 1.0 if call.place != NONE else 0.0
     row[5] = math.log1p(expected_tokens(fleet, call))
-    is_idle, least, least_open = False, math.inf, math.inf
+    is_idle = False
     for replica in range(replicas):
         here, at = fleet.replicas[replica], _HEAD + _WIDTH * replica
         hit = found(fleet, call, replica)
         new = call.target - hit
         new_s = here.prefill_s * new + here.attention_s * new * (hit + new / 2)
-        room = room_for(fleet, call, here, replica, _GATE)
-        score = math.log(max(1.0, new) * (here.calls + here.waiting + 1))
         row[at] = 0.01 / here.step_s
         row[at + 1] = 1e-5 / here.prefill_s if here.prefill_s > 0.0 else 0.0
         row[at + 2] = math.log1p(here.calls)
@@ -53,19 +49,10 @@ def write_features(fleet, index, row, fit):  # type: ignore[no-untyped-def]
         row[at + 10] = math.log1p(new_s)
         row[at + 11] = math.log1p(new_s * here.decoding)
         row[at + 12] = 1.0 if fleet.agents[call.session, call.agent].home == replica else 0.0
-        row[at + 13] = max(-1.0, room)
+        row[at + 13] = max(-1.0, room_for(fleet, call, here, replica, _GATE))
+        row[at + _HOLD] = 0.0
         fit[replica] = OPEN if fits(fleet, index, replica) else CLOSED
-        row[at + 14] = min(1.0, max(0.0, -room) / _WIDEST) if fit[replica] == OPEN else 1.0
-        row[at + _CLOSED] = 1.0 if room < 0.0 or fit[replica] == CLOSED else 0.0
-        row[at + _SCORE], row[at + _HOLD] = score, 0.0
-        least = min(least, score)
-        if row[at + _CLOSED] == 0.0:
-            least_open = min(least_open, score)
         is_idle |= fit[replica] == OPEN and has_nothing_to_do(here)
-    if least_open < math.inf:
-        least = least_open
-    for replica in range(replicas):
-        row[_HEAD + _WIDTH * replica + _SCORE] = max(0.0, row[_HEAD + _WIDTH * replica + _SCORE] - least)
     at = _HEAD + _WIDTH * replicas
     row[at : at + _WIDTH] = 0.0
     row[at] = row[at + _HOLD] = 1.0
