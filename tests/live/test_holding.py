@@ -96,7 +96,7 @@ class Machine:
         self.demands, self.running = dict[str, Demand](), dict[str, int]()
         self.idle: list[tuple[float, str]] = []  # the one that has been idle longest is the first
         self.waiting: dict[int, tuple[float, Demand]] = {}
-        self.new, self.ends = list[int](), 0
+        self.new, self.ends, self.made_room = list[int](), 0, False
 
     def tokens(self, *others: Demand) -> int:
         those = [self.demands[name] for name in {*self.running, *(name for _, name in self.idle)}]
@@ -108,6 +108,7 @@ class Machine:
     def pause(self) -> None:
         while self.tokens() > self.limit and self.idle:
             self.idle.pop(0)
+            self.made_room = True
 
     def line(self, key: int, now_s: float) -> tuple[float, ...]:
         """Its place among held calls."""
@@ -120,25 +121,41 @@ class Machine:
         active = [each for each in self.idle if each[0] + self.active_for_s > now_s]
         events, self.idle = self.ends + len(self.idle) - len(active), active
         self.pause()
-        held = sorted((key for key in self.waiting if key not in self.new), key=lambda key: self.line(key, now_s))
-        started, offers = list[int](), 4 * events
-        for key in [*held, *self.new]:
-            demand, is_new = self.waiting[key][1], key in self.new
-            assert demand.session is not None
-            is_active = demand.session in self.running or demand.session in [name for _, name in self.idle]
-            is_offered = is_new or offers > 0
-            offers -= is_offered and not is_new
-            passes = is_active or self.tokens(demand) <= self.limit
-            if not self.running or (passes and is_offered):
-                started.append(key)
-                self.idle = [each for each in self.idle if each[1] != demand.session]
-                self.running[demand.session] = self.running.get(demand.session, 0) + 1
-                self.demands[demand.session] = demand
-                self.pause()
-        for key in started:
-            del self.waiting[key]
-        self.new, self.ends = [], 0
+        started = self.offer_held(4 * events, now_s)
+        while self.new:
+            key, self.made_room = self.new.pop(0), False
+            started += self.offer(key)
+            if self.made_room:
+                started += self.offer_held(4, now_s)
+        self.ends = 0
         return started
+
+    def offer_held(self, offers: int, now_s: float) -> list[int]:
+        """At an event; and again, if what goes then makes room."""
+        started, self.made_room = list[int](), True
+        while self.made_room:
+            self.made_room = False
+            held = sorted((key for key in self.waiting if key not in self.new), key=lambda key: self.line(key, now_s))
+            for place, key in enumerate(held):
+                if place < offers or not self.running:
+                    started += self.offer(key)
+            offers = 4
+        return started
+
+    def offer(self, key: int) -> list[int]:
+        """The call, if it starts."""
+        demand, counted = self.waiting[key][1], self.tokens()
+        assert demand.session is not None
+        is_active = demand.session in self.running or demand.session in [name for _, name in self.idle]
+        if self.running and not is_active and self.tokens(demand) > self.limit:
+            return []
+        del self.waiting[key]
+        self.idle = [each for each in self.idle if each[1] != demand.session]
+        self.running[demand.session] = self.running.get(demand.session, 0) + 1
+        self.demands[demand.session] = demand
+        self.made_room |= self.tokens() < counted
+        self.pause()
+        return [key]
 
     def end(self, session: str, now_s: float) -> None:
         self.ends += 1
