@@ -148,6 +148,16 @@ class Gate:
         elif self.made_room:
             self.offer_held(time)
 
+    def begin(self, session: int, time: float) -> None:
+        """A session begins: nobody sees it."""
+
+    def line(self, time: float) -> list[Call]:
+        """Held calls in the order of release."""
+        after, line = self.settings.head_after_s, list(self.held)
+        line.sort(key=lambda call: self.settings.k * call.need / 1e5 - (time - call.asked) / 60)
+        head = [call for call in self.held if after is not None and time - call.asked > after]
+        return head + [call for call in line if call not in head]
+
     def offer_held(self, time: float) -> None:
         """At an event; and again, if what goes then makes room."""
         self.made_room = True
@@ -156,11 +166,7 @@ class Gate:
             self.offer_first(time)
 
     def offer_first(self, time: float) -> None:
-        after, line = self.settings.head_after_s, list(self.held)
-        line.sort(key=lambda call: self.settings.k * call.need / 1e5 - (time - call.asked) / 60)
-        if after is not None:
-            head = [call for call in self.held if time - call.asked > after]
-            line = head + [call for call in line if call not in head]
+        line = self.line(time)
         for call in line[: self.settings.offers]:
             if self.offer(call, time):
                 self.held.remove(call)

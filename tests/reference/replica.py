@@ -258,6 +258,7 @@ def simulate(
     prefers: Callable[[Gate, Call, list[int]], list[int]],
     settings: GateSettings | ThunderSettings,
     see: Callable[[list[Replica], Call], None] = lambda replicas, call: None,
+    kind: Callable[..., Gate] = Gate,
 ) -> tuple[list[Call], Gate | ThunderAgent]:
     """Completed calls in the order of their ends, and the gate as it is then.
 
@@ -271,13 +272,14 @@ def simulate(
         prefers: of the gate, a call and the replicas that are open to it, some of them, the best one first.
         settings: of the gate and of the order of release, or of ThunderAgent, which prefers no replicas.
         see: is shown all replicas before each call is sent.
+        kind: of gate.
     """
     replicas = [Replica(each, scripts.tree) for each in facts]
     gate: Gate | ThunderAgent
     if isinstance(settings, ThunderSettings):
         gate = ThunderAgent(replicas, settings, see)
     else:
-        gate = Gate(replicas, settings, prefers, see)
+        gate = kind(replicas, settings, prefers, see)
     expiries: list[tuple[int, int]] = []  # agents
     events: list[tuple[float, int, int]] = []
     sessions: dict[int, Session] = {}
@@ -313,6 +315,7 @@ def simulate(
                 start = starts[number]
                 script, skipped = int(start["script"]), int(start["skipped"])
                 own = tasks(script)
+                gate.begin(number, time)
                 sessions[number] = Session(script, number, time, [int(n) for n in own["needs"]], len(own) - skipped)
                 for call in range(skipped):
                     for later in following(script, call):

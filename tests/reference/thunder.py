@@ -66,6 +66,9 @@ class ThunderAgent:
         buffers = len(self.on(at)) * self.settings.buffer_per_program
         return int(self.replicas[at].facts.kv_tokens) - (self.used(at, time, decays) + buffers)
 
+    def begin(self, session: int, time: float) -> None:
+        """A session begins: nobody sees it."""
+
     def ask(self, call: Call, time: float) -> None:
         key = call.session, call.agent
         program = self.programs.setdefault(key, Program())

@@ -19,7 +19,7 @@ from rllib_scale.simulator.replicas.handles import fleet_handles
 from rllib_scale.simulator.replicas.kernel import UNANSWERED, step_batch
 from rllib_scale.simulator.replicas.known import Knowledge
 from rllib_scale.simulator.replicas.metrics import Begun, measure
-from rllib_scale.simulator.replicas.rules import THUNDER, VALUES, play
+from rllib_scale.simulator.replicas.rules import THUNDER, play
 from rllib_scale.simulator.replicas.scripts import scripts_of
 from rllib_scale.simulator.replicas.spans import open_calls
 from rllib_scale.simulator.replicas.state import DONE, FLEET, Fleet, grown, new_fleet
@@ -110,8 +110,6 @@ class ReplicaEngine:
         Args:
             values: (V,), or (B, V) where it is another rule in each fleet.
         """
-        if values.shape[-1] > 1 + len(VALUES):
-            self._check_exact()
         smallest = min(kind.kv_tokens for kind in self._kinds)
         if (values[..., 0] == THUNDER).any() and smallest < self._largest:
             raise UserError(

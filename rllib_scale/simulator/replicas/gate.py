@@ -181,8 +181,16 @@ def room_for(fleet, call, here, replica, gate):  # type: ignore[no-untyped-def]
 
 
 @rare
-def open_to(fleet, index, replica, weights):  # type: ignore[no-untyped-def]
-    """Whether a call fits a replica, and the gate lets it through; `weights` of the terms, or none."""
+def open_to(fleet, known, index, replica, weights):  # type: ignore[no-untyped-def]
+    """Whether a call fits a replica, and the gate lets it through.
+
+    Args:
+        fleet: the fleet.
+        known: what is known of the caches, and of what runs.
+        index: row of the call.
+        replica: row of the replica.
+        weights: of the terms, or none.
+    """
     if not fits(fleet, index, replica):
         return False
     call, here = fleet.calls[index], fleet.replicas[replica]
@@ -192,7 +200,7 @@ def open_to(fleet, index, replica, weights):  # type: ignore[no-untyped-def]
     room = room_for(fleet, call, here, replica, now.gate)
     if len(weights) > 0:
         more = weights[_TERMS:]
-        terms = _terms(fleet, index, replica)
+        terms = _terms(fleet, known, index, replica)
         here.place = _weighted(terms, weights[_PLACE:])
         room += _weighted(terms, weights)
         room += more[0] + more[1] * math.log1p(now.held / len(fleet.replicas))
@@ -203,19 +211,19 @@ def open_to(fleet, index, replica, weights):  # type: ignore[no-untyped-def]
 
 
 @rare
-def _terms(fleet, index, replica):  # type: ignore[no-untyped-def]
+def _terms(fleet, known, index, replica):  # type: ignore[no-untyped-def]
     """PLACE_TERMS; of the second one its factor."""
     call, here, now = fleet.calls[index], fleet.replicas[replica], fleet.now[0]
-    hit = found(fleet, call, replica)
+    seen, hit = known.replicas[replica], found(known, call, replica)
     tokens = call.target - hit
     new = math.log1p(here.prefill_s * tokens + here.attention_s * tokens * (hit + tokens / 2))
-    step_s = here.step_s + here.call_s * here.decoding + here.context_s * here.context
+    step_s = here.step_s + here.call_s * seen.decoding + here.context_s * seen.context
     return (
         new,
         math.log1p(now.held / len(fleet.replicas)),
         math.log1p(here.calls + here.waiting),
-        math.log1p(here.prefill_s * here.backlog),
-        memory_now(here, now.time),
+        math.log1p(here.prefill_s * seen.backlog),
+        memory_now(seen, now.time),
         step_s,
         1.0 if active_at(fleet, call) == replica else 0.0,
     )

@@ -81,6 +81,14 @@ def join(fleet, index):  # type: ignore[no-untyped-def]
 
 
 @rare
+def hold(fleet, known, index):  # type: ignore[no-untyped-def]
+    """Hold a call, in its place by what is `known` of the caches."""
+    set_key(fleet, known, index)
+    if fleet.calls[index].place == NONE:
+        join(fleet, index)
+
+
+@rare
 def leave(fleet, index):  # type: ignore[no-untyped-def]
     """A held call that was offered goes."""
     now, call = fleet.now[0], fleet.calls[index]

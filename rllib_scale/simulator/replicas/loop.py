@@ -5,7 +5,8 @@ tool has run (`gap_s`). In an open loop a turn begins at its time (`release_s`) 
 
 A call that is asked is offered: the answer is a replica, or NONE, which holds it. When a call ends, an agent has been
 idle for `active_for_s`, or a send makes room [gate], held calls are offered again, the first `most_offers` in line.
-None is held beside a replica that has nothing to do and that it fits: it goes there.
+None is held beside a replica that has nothing to do and that it fits: it goes there. Where `releases` is set, RELEASE
+asks for one of the held calls in place of these offers [release].
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ from rllib_scale.simulator.replicas.gate import (
     send_agent,
 )
 from rllib_scale.simulator.replicas.known import EXACT, OWN, remember
-from rllib_scale.simulator.replicas.line import first_in_line, join, leave, set_key, step_back
+from rllib_scale.simulator.replicas.line import first_in_line, hold, leave, step_back
 from rllib_scale.simulator.replicas.service import carry_out, ending, enqueue, plan
-from rllib_scale.simulator.replicas.state import DONE, FULL, NONE, READY
+from rllib_scale.simulator.replicas.state import DONE, FULL, NONE, READY, RELEASE
 from rllib_scale.simulator.replicas.thunder import answer_program, end_programs, force, tick, wait_for_program
 
 _START, _AWAY, _TICK, _FORCE = -1, -2, -3, -4
@@ -117,7 +118,7 @@ def _begin(fleet, number, time):  # type: ignore[no-untyped-def]
     now.free_sessions = session.next
     now.sessions_left -= 1
     first, end = fleet.first_task[start.script], fleet.first_task[start.script + 1]
-    session.script, session.number, session.start_s = start.script, number, time
+    session.script, session.number, session.start_s, session.answered_s = start.script, number, time, time
     session.left = end - first - start.skipped
     for at in range(fleet.agents.shape[1]):
         agent = fleet.agents[row, at]
@@ -186,6 +187,7 @@ def _end(fleet, index, time):  # type: ignore[no-untyped-def]
     if now.interval_s > 0.0:
         answer_program(fleet, call, time)
     session.left -= 1
+    session.answered_s = time + request_s
     if session.left > 0:
         for at in range(task.first_next, task.end_next):
             number = fleet.successors[at]
@@ -269,9 +271,7 @@ def answer(fleet, known, index, replica):  # type: ignore[no-untyped-def]
     if replica != NONE:
         _send(fleet, index, replica)
         return
-    set_key(fleet, known, index)
-    if call.place == NONE:
-        join(fleet, index)
+    hold(fleet, known, index)
 
 
 @rare
@@ -296,7 +296,7 @@ def _send_resumed(fleet):  # type: ignore[no-untyped-def]
 def next_offer(fleet, known, how, until_s, ended):  # type: ignore[no-untyped-def]
     """Go on to the next offered call: its row; DONE at `until_s`; FULL where tables have to grow or be emptied.
 
-    `known`: what is known of the caches, `how` it is known.
+    RELEASE: one of the held calls may go. `known`: what is known of the caches, `how` it is known.
     """
     now = fleet.now[0]
     if now.next_start == 0:
@@ -307,7 +307,11 @@ def next_offer(fleet, known, how, until_s, ended):  # type: ignore[no-untyped-de
             return FULL
         if now.offers == NONE and now.made_room:  # by the last send
             _offer_held(fleet, NONE)
-        if now.offers != NONE:
+        if now.offers != NONE and now.releases:
+            now.offers, now.made_room = NONE, 0
+            if now.held > 0:
+                return RELEASE
+        elif now.offers != NONE:
             index = _next_held(fleet, known, how)
             if index != NONE:
                 return index

@@ -15,12 +15,14 @@ from numpy.typing import NDArray
 from rllib_scale.compiled import compiled, internal, rare
 from rllib_scale.simulator.replicas.caches import found
 from rllib_scale.simulator.replicas.dynamo import cost, sampled
-from rllib_scale.simulator.replicas.gate import active_at, added_by, open_to
+from rllib_scale.simulator.replicas.gate import GATE_TERMS, PLACE_TERMS, active_at, added_by, open_to
 from rllib_scale.simulator.replicas.handles import fleet_handles, fleet_of
 from rllib_scale.simulator.replicas.known import EXACT, OWN, Knowledge, count_calls, meet, remember
+from rllib_scale.simulator.replicas.line import hold
 from rllib_scale.simulator.replicas.loop import answer, begin_ticks, next_offer
+from rllib_scale.simulator.replicas.release import go_on, must_line_up, pick
 from rllib_scale.simulator.replicas.service import evict_until, usage
-from rllib_scale.simulator.replicas.state import FULL, NONE, Fleet, grown
+from rllib_scale.simulator.replicas.state import FULL, NONE, RELEASE, Fleet, grown
 from rllib_scale.simulator.replicas.thunder import ask_program
 from rllib_scale.workloads.random_numbers import integer, mix
 
@@ -65,6 +67,7 @@ _ANSWER, _OVERFLOW, _CACHE, _BALANCE_ABS, _BALANCE_REL, _SKEW, _OVERLAP, _TEMPER
 )
 _INTERVAL, _ACTING, _DECAYS, _BUFFER, _TIMEOUT = range(20 + len(LINE), 1 + len(VALUES))
 _GATE = 1 + len(VALUES)
+_RELEASE = _GATE + len(GATE_TERMS) + len(PLACE_TERMS)
 _STICKY = 2
 """An open replica that has the prefix, while the filter looks."""
 _VIRTUAL_NODES = 160
@@ -229,7 +232,7 @@ def choose(fleet, known, index, rule, rng):  # type: ignore[no-untyped-def]
     count, total = 0, 0
     for replica in range(len(fleet.replicas)):
         here = fleet.replicas[replica]
-        here.open = open_to(fleet, index, replica, rule[_GATE:])
+        here.open = open_to(fleet, known, index, replica, rule[_GATE:])
         if here.open:
             count, total = count + 1, total + here.calls + here.waiting
             if now.gate > 0.0 and found(known, call, replica) > 0:  # without one: as the steps planned there began
@@ -313,21 +316,30 @@ def play(index, until_s, rule, rng, ended, table, known_table, how):  # type: ig
     set_gate(fleet.now[0], rule)
     fleet.now[0].answers_told = how != OWN
     _set_programs(fleet, rule)
+    fleet.now[0].releases = len(rule) > _RELEASE
     while True:
         if index >= 0:
             call = fleet.calls[index]
+            was_held = call.place != NONE
             if how != EXACT:
                 meet(known, call.session, fleet.sessions[call.session].number)
             if how == OWN:
                 count_calls(fleet, known)
-            replica = choose(fleet, known, index, rule, rng)
-            fleet.now[0].decisions += 1
-            fleet.now[0].passed += replica == NONE
-            answer(fleet, known, index, replica)
+            if must_line_up(fleet, call):
+                hold(fleet, known, index)
+            else:
+                replica = choose(fleet, known, index, rule, rng)
+                fleet.now[0].decisions += 1
+                fleet.now[0].passed += replica == NONE
+                answer(fleet, known, index, replica)
+            if fleet.now[0].releases:
+                go_on(fleet, call, was_held)
             if how != EXACT and call.replica != NONE:
                 remember(fleet, known, call, how == OWN)
         index = next_offer(fleet, known, how, until_s, ended)
-        if index < 0:
+        if index == RELEASE:
+            index = pick(fleet, known, rule[_GATE:], rule[_RELEASE:], how)
+        elif index < 0:
             return index
 
 

@@ -17,10 +17,19 @@ from rllib_scale.config.replicas import Replica
 NONE = -1
 OFFERS = 4
 """Held calls that are offered again at an event, where a rule does not say otherwise."""
+CANDIDATES = 16
+"""Of the held calls, those among which `release` chooses."""
+CALL_TERMS = ("prompt", "left", "waited", "since", "room", "load", "new")
+"""10 times the prompt over the memory of a replica on average, ln(1 + seconds of prefill left at its home), ln(1 +
+seconds since it was asked), ln(1 + seconds since the last answer of its session), room that the gate leaves at its home
+[share of the memory], ln(1 + calls there), 1 where it has no home: no call of its agent was sent."""
+FLEET_TERMS = ("one", "held", "working_set", "calls")
+"""1, ln(1 + held calls per replica), tokens of active agents over the memory of all replicas less 1, ln(1 + calls per
+replica)."""
 IDLE, READY, RUNNING = range(3)
 """Phases of a replica: nothing to do; at a boundary between steps; within planned steps."""
-DONE, FULL = -1, -2
-"""How a run stops: at its time; where tables have to grow or be emptied."""
+DONE, FULL, RELEASE = -1, -2, -3
+"""How a run stops: at its time; where tables have to grow or be emptied; where a held call may go."""
 
 _I, _F = np.int64, np.float64
 REPLICA = np.dtype(
@@ -109,7 +118,14 @@ below it included; kept contexts and kept prefixes right below it; its row in th
 there with it, and prefixes right below it with any; the last decision, from 1 on, that counted its blocks."""
 TREE = np.dtype([("above", _I), ("before", _I)], align=True)
 """A shared prefix begins with the one above it, which has `before` tokens; or with none, NONE and 0."""
-SESSION = np.dtype([(name, _I) for name in ("script", "number", "left", "next")] + [("start_s", _F)], align=True)
+SESSION = np.dtype(
+    [
+        *((name, _I) for name in ("script", "number", "left", "next")),
+        ("start_s", _F),
+        ("answered_s", _F),  # its last answer; before the first one, its start
+    ],
+    align=True,
+)
 AGENT = np.dtype([(name, _I) for name in ("kept", "home", "active", "program")], align=True)
 """Of an agent of a live session: kept contexts, replica of its last call, its rows of `Fleet.active` (NONE: away) and
 of `Fleet.programs`."""
@@ -198,6 +214,7 @@ FLEET = np.dtype(
         ("order", _F),  # minutes of waiting that 100,000 tokens of prefill are worth, in the order of held calls
         ("head_after_s", _F),
         ("most_offers", _I),  # held calls that are offered at an event
+        ("releases", _I),  # whether a decision says which held call goes, see `release`
         # Of `thunder-agent`:
         ("interval_s", _F),  # between two times at which programs resume and are paused; 0: it is another rule
         ("resume_after_s", _F),
@@ -240,6 +257,9 @@ class Fleet(NamedTuple):
     active: NDArray[Any]  # agents that count
     programs: NDArray[Any]
     line: NDArray[np.int64]  # rows of the held calls: a heap of those `in_line`, then the others
+    candidates: NDArray[np.int64]  # (CANDIDATES,) rows of `calls`
+    call_terms: NDArray[np.float64]  # (CANDIDATES, CALL_TERMS)
+    fleet_terms: NDArray[np.float64]  # (FLEET_TERMS,)
     tree: NDArray[Any]  # (P,)
     tasks: NDArray[Any]  # of all scripts
     first_task: NDArray[np.int64]  # (scripts + 1,)
@@ -307,6 +327,9 @@ def new_fleet(
         needs=np.zeros((live + 2, most), _I),
         agents=np.zeros((live + 2, int(tasks["agent"].max(initial=0)) + 1), AGENT),
         line=np.zeros(len(tables["calls"]), _I),
+        candidates=np.zeros(CANDIDATES, _I),
+        call_terms=np.zeros((CANDIDATES, len(CALL_TERMS))),
+        fleet_terms=np.zeros(len(FLEET_TERMS)),
         tree=tree,
         tasks=tasks,
         first_task=first_task,

@@ -126,7 +126,8 @@ def random_case(seed: int) -> Case:
 
 @compiled
 def _is_open(index, replica, weights, table):  # type: ignore[no-untyped-def]
-    return open_to(fleet_of(table), index, replica, weights)
+    fleet = fleet_of(table)
+    return open_to(fleet, fleet, index, replica, weights)
 
 
 def played(case: Case, check: Any = None) -> Fleet:

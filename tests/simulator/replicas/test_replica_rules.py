@@ -106,8 +106,6 @@ def test_what_a_rule_knows_is_part_of_the_protocol_and_refused_where_nobody_read
     engine.reset([0], [0])
     with pytest.raises(UserError, match=r"observation\.caches own: only rules for replicas read it; .*: exact"):
         engine.step([0])
-    with pytest.raises(UserError, match=r"observation\.caches own: only rules"):
-        play(AdaptiveGate(np.zeros(len(gate.GATE_TERMS) + len(gate.PLACE_TERMS))), own, 5, [0])
     with pytest.raises(ValueError, match=r"observation\.caches: has no effect with service fixed; leave it out"):
         EnvConfig.model_validate({"observation": {"caches": 5.0}})
 

@@ -1,0 +1,130 @@
+"""Which held call goes, or none: candidates, what is seen of them, and an index that decides.
+
+Candidates are the first CANDIDATES of the held calls, by the order of release, that fit somewhere open, or a replica
+that has nothing to do; of the first LOOKED in line, or of all while there is such a replica. It is asked after an
+event; again after a release; and after "none" not before the next event. None may not be the answer while a candidate
+fits a replica that has nothing to do. While calls are held, one that is asked lines up, too, unless its agent is
+active. Where no call is held, nothing is asked. The rule places the call that goes.
+
+`release-index`: the index of a candidate is a weighted sum of CALL_TERMS and FLEET_TERMS; the largest goes if it is at
+least 0, of equal ones the first in line.
+"""
+
+from __future__ import annotations
+
+import math
+
+from rllib_scale.compiled import rare
+from rllib_scale.simulator.replicas.caches import found
+from rllib_scale.simulator.replicas.gate import fits, has_nothing_to_do, open_to, room_for
+from rllib_scale.simulator.replicas.known import EXACT, OWN, count_calls, meet
+from rllib_scale.simulator.replicas.line import first_in_line, set_key, step_back
+from rllib_scale.simulator.replicas.service import evict_until
+from rllib_scale.simulator.replicas.state import CALL_TERMS, CANDIDATES, NONE
+
+LOOKED = 64
+
+
+@rare
+def must_line_up(fleet, call):  # type: ignore[no-untyped-def]
+    """Whether a call that was just asked is held behind others."""
+    now = fleet.now[0]
+    is_away = fleet.agents[call.session, call.agent].active == NONE
+    return now.releases and now.held > 0 and call.place == NONE and is_away
+
+
+@rare
+def go_on(fleet, call, was_held):  # type: ignore[no-untyped-def]
+    """After an answer: ask for the next one, unless the call that should go is still held."""
+    step_back(fleet)
+    if call.replica != NONE or not was_held:
+        fleet.now[0].offers = 0
+
+
+@rare
+def find_candidates(fleet, known, gate, how):  # type: ignore[no-untyped-def]
+    """Let candidates step out of the line, into `Fleet.candidates`; returns how many, and whether one has to go.
+
+    Args:
+        fleet: with held calls.
+        known: what is known of the caches, `how`: EXACT, READ or OWN.
+        gate: weights of the terms of the gate.
+        how: see `known`.
+    """
+    now = fleet.now[0]
+    now.cursor = now.first_held
+    is_idle = False
+    for here in fleet.replicas:
+        is_idle |= has_nothing_to_do(here)
+    if how == OWN:
+        count_calls(fleet, known)
+    count, looked, must = 0, 0, False
+    while now.in_line > 0 and count < CANDIDATES and (looked < LOOKED or is_idle):
+        index = first_in_line(fleet)
+        looked += 1
+        call = fleet.calls[index]
+        if how != EXACT:
+            meet(known, call.session, fleet.sessions[call.session].number)
+        set_key(fleet, known, index)
+        is_open, fits_idle = False, False
+        for replica in range(len(fleet.replicas)):
+            if has_nothing_to_do(fleet.replicas[replica]) and fits(fleet, index, replica):
+                fits_idle = True
+            is_open = is_open or open_to(fleet, known, index, replica, gate)
+        if is_open or fits_idle:
+            fleet.candidates[count] = index
+            count, must = count + 1, must or fits_idle
+    return count, must
+
+
+@rare
+def write_terms(fleet, known, count):  # type: ignore[no-untyped-def]
+    """Write CALL_TERMS of so many candidates and FLEET_TERMS into their arrays."""
+    now, replicas, calls = fleet.now[0], len(fleet.replicas), 0
+    for here in fleet.replicas:
+        calls += here.calls + here.waiting
+    totals = fleet.fleet_terms
+    totals[0], totals[1] = 1.0, math.log1p(now.held / replicas)
+    totals[2], totals[3] = now.active_tokens / now.memory - 1.0, math.log1p(calls / replicas)
+    for at in range(count):
+        call, terms = fleet.calls[fleet.candidates[at]], fleet.call_terms[at]
+        home, room, load, hit = fleet.agents[call.session, call.agent].home, 0.0, 0, 0
+        here = fleet.replicas[max(home, 0)]
+        if home != NONE:
+            evict_until(known, home, now.time)
+            room = max(-1.0, room_for(fleet, call, here, home, now.gate))
+            load, hit = here.calls + here.waiting, found(known, call, home)
+        left = call.target - hit
+        terms[0] = 10.0 * call.prompt * replicas / now.memory
+        terms[1] = math.log1p(here.prefill_s * left + here.attention_s * left * (hit + left / 2))
+        terms[2] = math.log1p(now.time - call.asked_s)
+        terms[3] = math.log1p(max(0.0, now.time - fleet.sessions[call.session].answered_s))
+        terms[4], terms[5], terms[6] = room, math.log1p(load), 1.0 if home == NONE else 0.0
+
+
+@rare
+def pick(fleet, known, gate, weights, how):  # type: ignore[no-untyped-def]
+    """The held call that goes by its index, which stepped out of the line; or NONE.
+
+    `weights` are of CALL_TERMS, then FLEET_TERMS; see `find_candidates` for the others.
+    """
+    count, must = find_candidates(fleet, known, gate, how)
+    write_terms(fleet, known, count)
+    best, most = NONE, -math.inf
+    shared = _sum(fleet.fleet_terms, weights[len(CALL_TERMS) :])
+    for at in range(count):
+        index = _sum(fleet.call_terms[at], weights) + shared
+        if index > most:
+            best, most = fleet.candidates[at], index
+    if best == NONE or (most < 0.0 and not must):
+        step_back(fleet)
+        return NONE
+    return best
+
+
+@rare
+def _sum(terms, weights):  # type: ignore[no-untyped-def]
+    total = 0.0
+    for at in range(len(terms)):
+        total += weights[at] * terms[at]
+    return total

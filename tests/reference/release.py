@@ -1,0 +1,127 @@
+"""Which held call goes, by the text of `simulator/replicas/release.py`, counted anew at each question."""
+
+from __future__ import annotations
+
+from math import log
+from typing import TYPE_CHECKING, Any
+
+from reference.gate import Gate
+
+if TYPE_CHECKING:
+    from reference.replica import Call
+
+
+class ReleasingGate(Gate):
+    """A gate behind which an index says who goes.
+
+    Args:
+        *of: see `Gate`.
+        gate: of the terms of the gate: seconds of prefill, the same by the held calls, calls, the agent is active, 1,
+            held calls, waited, working set, prompt.
+        weights: of the terms of a call, then those of the fleet.
+    """
+
+    def __init__(self, *of: Any, gate: list[float], weights: list[float]) -> None:
+        super().__init__(*of)
+        self.gate, self.time = gate, 0.0
+        self.of_call, self.of_fleet = weights[:7], weights[7:]
+        self.answered: dict[int, float] = {}  # sessions: last answer, else the start
+        self.homes: dict[tuple[int, int], int] = {}
+        self.asked_about = self.refused = 0
+
+    def begin(self, session: int, time: float) -> None:
+        self.answered[session] = time
+
+    def send(self, call: Call, at: int, time: float) -> None:
+        super().send(call, at, time)
+        self.homes[call.session, call.agent] = at
+
+    def end(self, call: Call, until: float) -> bool:
+        self.answered[call.session] = call.end
+        return super().end(call, until)
+
+    def passes(self, call: Call, at: int) -> bool:
+        if self.settings.gate == 0:
+            return True
+        facts, hit, agent = (
+            self.replicas[at].facts,
+            self.known[at].found(call),
+            self.agents.get((call.session, call.agent)),
+        )
+        is_here, held = agent is not None and agent.at == at, log(1 + len(self.held) / len(self.replicas))
+        size, left, memory = int(facts.kv_tokens), call.target - hit, self.memory()
+        new = log(1 + facts.prefill_s * left + facts.attention_s * left * (hit + left / 2))
+        calls = len(self.replicas[at].running) + len(self.replicas[at].waiting)
+        active = sum(self.count(other) for other in range(len(self.replicas)))
+        terms = [new, new * held, log(1 + calls), float(is_here), 1.0, held, log(1 + self.time - call.asked)]
+        terms += [active / memory - 1, 10 * call.prompt / size]
+        room = 1.0 if is_here else self.settings.gate - self.count(at, (call, call.prompt)) / size
+        return room + sum(weight * term for weight, term in zip(self.gate, terms, strict=True)) >= 0
+
+    def memory(self) -> int:
+        return sum(int(replica.facts.kv_tokens) for replica in self.replicas)
+
+    def ask(self, call: Call, time: float) -> None:
+        self.time = time
+        if self.held and (call.session, call.agent) not in self.agents:
+            call.need = self.least(call)
+            self.held.append(call)
+        elif not self.offer(call, time):
+            self.held.append(call)
+        self.offer_held(time)
+
+    def least(self, call: Call) -> int:
+        return min(call.target - replica.found(call) for replica in self.known)
+
+    def index(self, call: Call, time: float) -> float:
+        replicas, memory = len(self.replicas), self.memory()
+        facts, room, load, hit = self.replicas[0].facts, 0.0, 0, 0
+        home = self.homes.get((call.session, call.agent))
+        if home is not None:
+            replica = self.replicas[home]
+            facts, load, hit = replica.facts, len(replica.running) + len(replica.waiting), self.known[home].found(call)
+            agent = self.agents.get((call.session, call.agent))
+            tokens, size = self.count(home, (call, call.prompt)), int(facts.kv_tokens)
+            is_here = agent is not None and agent.at == home
+            room = 1.0 if is_here else max(-1.0, self.settings.gate - tokens / size)
+        left = call.target - hit
+        seconds = facts.prefill_s * left + facts.attention_s * left * (hit + left / 2)
+        answered = max(0.0, time - self.answered[call.session])
+        terms = [10 * call.prompt * replicas / memory, log(1 + seconds), log(1 + time - call.asked), log(1 + answered)]
+        terms += [room, log(1 + load), float(home is None)]
+        calls = sum(len(replica.running) + len(replica.waiting) for replica in self.replicas)
+        active = sum(self.count(at) for at in range(replicas))
+        of_fleet = [1.0, log(1 + len(self.held) / replicas), active / memory - 1, log(1 + calls / replicas)]
+        own = sum(weight * term for weight, term in zip(self.of_call, terms, strict=True))
+        return own + sum(weight * term for weight, term in zip(self.of_fleet, of_fleet, strict=True))
+
+    def offer_held(self, time: float) -> None:
+        self.time = time
+        while self.held and self.release(time):
+            pass
+
+    def release(self, time: float) -> bool:
+        """Whether a held call went."""
+        idle = [at for at, replica in enumerate(self.replicas) if replica.is_idle()]
+        candidates: list[Call] = []
+        must = False
+        line = self.line(time)
+        for call in line if idle else line[:64]:
+            call.need = self.least(call)
+            fitting = [at for at in range(len(self.replicas)) if self.fits(call, at)]
+            beside = any(at in idle for at in fitting)
+            if beside or any(self.passes(call, at) for at in fitting):
+                candidates.append(call)
+                must = must or beside
+            if len(candidates) == 16:
+                break
+        if not candidates:
+            return False
+        self.asked_about += 1
+        best = max(candidates, key=lambda call: self.index(call, time))
+        if not must and self.index(best, time) < 0:
+            self.refused += 1
+            return False
+        assert self.offer(best, time)
+        self.held.remove(best)
+        return True
