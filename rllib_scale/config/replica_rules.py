@@ -128,6 +128,9 @@ class ThunderAgentParameters(NoParameters):
         default=100, description="tokens that a program takes beside its own"
     )
     resume_timeout: Positive = Field(default=1800.0, description="a call that waits so long resumes its program [s]")
+    characters_per_token: Positive = Field(
+        default=5.0, description="of the prompts; until the first answer it takes one token for each 5 characters"
+    )
 
 
 _FIRST_TOKENS = "which calls on a replica have their first token"

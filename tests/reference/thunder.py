@@ -22,6 +22,7 @@ class ThunderSettings:
     use_acting_token_decay: bool = False
     buffer_per_program: int = 100
     resume_timeout: float = 1800.0
+    characters_per_token: float = 5.0
     ends_told: bool = False
     active_for_s: float = 0.0
 
@@ -49,6 +50,7 @@ class ThunderAgent:
         self.held: list[Call] = []  # in the order in which they asked
         self.ticks = 1
         self.forced = 0  # programs
+        self.ratio = 5.0  # characters of a token, as far as the router knows
 
     def on(self, at: int) -> list[Program]:
         return [program for program in self.programs.values() if program.at == at]
@@ -73,7 +75,9 @@ class ThunderAgent:
         key = call.session, call.agent
         program = self.programs.setdefault(key, Program())
         program.steps += 1
-        program.tokens = call.prompt
+        characters = call.prompt * self.settings.characters_per_token
+        is_known = self.ratio == self.settings.characters_per_token
+        program.tokens = call.prompt if is_known else int(characters / self.ratio)
         program.is_reasoning = True
         if program.at is None and key not in self.paused:  # it is new
             needed = program.tokens + self.settings.buffer_per_program
@@ -101,6 +105,7 @@ class ThunderAgent:
         key = call.session, call.agent
         program = self.programs[key]
         program.is_reasoning, program.acting_since, program.tokens = False, time, call.prompt + call.output
+        self.ratio = self.settings.characters_per_token  # the same for all prompts, so that its mean does not move
         if program.is_marked and program.at is not None:
             program.is_marked = False
             self.pause(key)

@@ -57,6 +57,7 @@ VALUES = (
     *("cache_threshold", "balance_abs_threshold", "balance_rel_threshold", "max_load_skew"),
     *("overlap_score_weight", "router_temperature", "kv_cache_block_size"),
     *("scheduler_interval", "acting_token_weight", "use_acting_token_decay", "buffer_per_program", "resume_timeout"),
+    "characters_per_token",
 )
 """Parameters as compiled code takes them, behind the kind; 0 where a rule has none."""
 _BOUND, _PREFIX, _QUEUE, _KV, _RUNNING, _TOKENS, _THRESHOLD_TOKENS, _AFFINITY, _PENALTY_MS, _PREFILL_PER_S = range(
@@ -65,9 +66,11 @@ _BOUND, _PREFIX, _QUEUE, _KV, _RUNNING, _TOKENS, _THRESHOLD_TOKENS, _AFFINITY, _
 _ANSWER, _OVERFLOW, _CACHE, _BALANCE_ABS, _BALANCE_REL, _SKEW, _OVERLAP, _TEMPERATURE, _BLOCK = range(
     11 + len(LINE), 20 + len(LINE)
 )
-_INTERVAL, _ACTING, _DECAYS, _BUFFER, _TIMEOUT = range(20 + len(LINE), 1 + len(VALUES))
+_INTERVAL, _ACTING, _DECAYS, _BUFFER, _TIMEOUT, _CHARACTERS = range(20 + len(LINE), 1 + len(VALUES))
 _GATE = 1 + len(VALUES)
 _RELEASE = _GATE + len(GATE_TERMS) + len(PLACE_TERMS)
+CHARACTERS = 5.0
+"""Of a token, as ThunderAgent takes them before the first answer."""
 _STICKY = 2
 """An open replica that has the prefix, while the filter looks."""
 _VIRTUAL_NODES = 160
@@ -302,7 +305,7 @@ def _set_programs(fleet, rule):  # type: ignore[no-untyped-def]
     now = fleet.now[0]
     if rule[0] == THUNDER and now.interval_s == 0.0:
         now.interval_s, now.resume_after_s, now.acting_weight = rule[_INTERVAL], rule[_TIMEOUT], rule[_ACTING]
-        now.decays, now.buffer = int(rule[_DECAYS]), int(rule[_BUFFER])
+        now.decays, now.buffer, now.estimate = int(rule[_DECAYS]), int(rule[_BUFFER]), rule[_CHARACTERS] / CHARACTERS
         begin_ticks(fleet)
 
 

@@ -221,6 +221,7 @@ FLEET = np.dtype(
         ("acting_weight", _F),
         ("decays", _I),
         ("buffer", _I),  # tokens beside each program's own
+        ("estimate", _F),  # tokens that are taken for each one of a prompt; 1 from the first answer on
         ("programs", _I),  # so far
         ("paused", _I),  # programs
         ("pauses", _I),  # so far

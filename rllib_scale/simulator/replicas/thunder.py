@@ -7,7 +7,8 @@ most room is left. Then, where programs take more than the memory, acting ones a
 these are not enough, all that are reasoning, when they are answered. A call that waits for `resume_after_s` resumes its
 program.
 
-A program takes its tokens and a buffer. `acting_weight` weighs the tokens of acting ones; with `decays` these halve
+A program takes its tokens and a buffer. The tokens of a prompt are counted from its characters, five a token until the
+first answer says how many there are. `acting_weight` weighs the tokens of acting ones; with `decays` these halve
 each second where programs resume. Prefixes that programs share count for each.
 """
 
@@ -33,9 +34,9 @@ def ask_program(fleet, index):  # type: ignore[no-untyped-def]
         of.replica, of.origin, of.first_held = NONE, NONE, NONE
     of = fleet.programs[agent.program]
     of.steps += 1
-    of.tokens, of.reasoning = call.prompt, 1
+    of.tokens, of.reasoning = int(call.prompt * now.estimate), 1
     if is_new and now.paused == 0:
-        of.replica = _least_used(fleet, call.prompt + now.buffer)
+        of.replica = _least_used(fleet, of.tokens + now.buffer)
     if is_new and of.replica == NONE:
         _pause(fleet, of)
     return of.replica
@@ -57,6 +58,7 @@ def wait_for_program(fleet, index):  # type: ignore[no-untyped-def]
 @rare
 def answer_program(fleet, call, time):  # type: ignore[no-untyped-def]
     """A call is answered: its program acts, and pauses if it was to."""
+    fleet.now[0].estimate = 1.0
     of = fleet.programs[fleet.agents[call.session, call.agent].program]
     of.reasoning, of.acting_s, of.tokens = 0, time, call.prompt + call.output
     if of.marked and of.replica != NONE:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 import numpy as np
 import pytest
 from fleets import fleet
@@ -34,6 +36,7 @@ def agree(seed: int) -> tuple[Fleet, ThunderAgent]:
         use_acting_token_decay=bool(rng.random() < 0.5),
         buffer_per_program=int(rng.integers(0, 20)),
         resume_timeout=rng.uniform(0.5, 8.0),
+        characters_per_token=float(rng.choice([5.0, rng.uniform(2.0, 8.0)])),
         ends_told=bool(rng.random() < 0.5),
     )
     loop = case.closed_loop
@@ -41,8 +44,8 @@ def agree(seed: int) -> tuple[Fleet, ThunderAgent]:
         case.replicas, case.scripts, case.starts, case.live, loop, case.until_s, lambda *_: [], settings
     )
     assert isinstance(gate, ThunderAgent)
-    names = ("scheduler_interval", "acting_token_weight", "use_acting_token_decay", "buffer_per_program")
-    written = ",".join(f"{name}={getattr(settings, name)}" for name in (*names, "resume_timeout"))
+    of_replicas = {"ends_told", "active_for_s"}
+    written = ",".join(f"{name}={value}" for name, value in asdict(settings).items() if name not in of_replicas)
     spec = parse_scheduler(f"thunder-agent:{written}")
     assert isinstance(spec, RuleSpec)
     rule = REPLICA_RULES[spec.name](spec.parameters)
