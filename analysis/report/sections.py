@@ -67,7 +67,7 @@ REPLICAS_HOW = (
     "Tasks are calls and workflows are turns, both after the warm-up. Held calls count from the moment they are asked, "
     "also in the mean response, which is the time that calls were open over the calls that were answered (Little's "
     "law). Hit rate: prompt tokens found in caches. Recomputed: tokens lost from caches since an earlier call, or by "
-    "preemption. Working set: tokens of active sessions over the memory for contexts. Within objective: calls whose "
+    "preemption. Working set: tokens of active agents over the memory for contexts. Within objective: calls whose "
     "first token and time per token meet service.slo_ttft_s and service.slo_tpot_s; goodput: such calls per second. "
     "[low, high] as in Table 4."
 )

@@ -92,8 +92,7 @@ REPLICA_COLUMNS: dict[str, tuple[str, str]] = {
     "evicted_tokens": ("Int64", "tokens evicted from caches"),
     "working_set": (
         "float64",
-        "tokens of active sessions over the memory for contexts, mean over time; a prefix that some share at a replica "
-        "counts once there",
+        "unique tokens of active agents over the memory for contexts, mean over time; none of those that a gate pauses",
     ),
     "held_calls": ("Int64", "calls that were held back, those still held included"),
     "longest_hold_s": ("float64", "longest time that a call was held, those still held included [s]"),

@@ -69,11 +69,13 @@ class Gate:
         self.agents: dict[tuple[int, int], Agent] = {}
         self.held: list[Call] = []  # in the order in which they asked
         self.made_room = False  # a send has, since held calls were offered last
+        self.counted: list[tuple[float, int]] = []  # times of events, and what had counted at all replicas until then
         self.known = replicas if settings.caches == "exact" else deepcopy(replicas)
         self.reads = float("inf") if isinstance(settings.caches, str) else settings.caches
 
     def pass_time(self, until: float) -> None:
-        """Read the caches as often as that is due before a time."""
+        """Read the caches as often as that is due before a time, when the next event is."""
+        self.counted.append((until, sum(self.count(at) for at in range(len(self.replicas)))))
         while self.reads < until:
             self.known = deepcopy(self.replicas)
             assert isinstance(self.settings.caches, float)

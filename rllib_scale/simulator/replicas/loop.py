@@ -105,6 +105,7 @@ def _first_due(fleet):  # type: ignore[no-untyped-def]
 def _pass_time(fleet, time):  # type: ignore[no-untyped-def]
     now, lasts = fleet.now[0], time - fleet.now[0].time
     now.open_call_s += now.open_calls * lasts
+    now.active_token_s += now.active_tokens * lasts
     now.open_age_s2 += (now.open_calls * (now.time + lasts / 2) - now.open_asked_s) * lasts
     now.time = time
 

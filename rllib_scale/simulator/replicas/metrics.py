@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from rllib_scale.config import EnvConfig
 from rllib_scale.config.replicas import ServiceConfig
 from rllib_scale.simulator.replicas.scripts import Scripts
-from rllib_scale.simulator.replicas.spans import active_token_s, open_s, spans
+from rllib_scale.simulator.replicas.spans import open_s, spans
 from rllib_scale.simulator.replicas.state import Fleet
 
 Floats = NDArray[np.float64]
@@ -98,8 +98,7 @@ def measure(
         "recomputed_tokens": int(again.sum()),
         "recomputed_share": float(again.sum()) / prompts,
         "evicted_tokens": int((fleet.replicas["evicted"] - before.replicas["evicted"]).sum()),
-        "working_set": active_token_s(asked, sessions, scripts, service.active_for_s, begin_s, end_s)
-        / float(time_s * now["memory"]),
+        "working_set": float((now["active_token_s"] - start["active_token_s"]) / (time_s * now["memory"])),
         "held_calls": int((waits > 0).sum()),
         "longest_hold_s": float(waits.max(initial=0.0)),
     }

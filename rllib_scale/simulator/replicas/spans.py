@@ -1,4 +1,4 @@
-"""From calls to what they are parts of: turns and sessions in progress, and the contexts that are active meanwhile."""
+"""From calls to what they are parts of: turns and sessions in progress."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rllib_scale.simulator.replicas.scripts import Scripts
-from rllib_scale.simulator.replicas.state import CALL, NONE, RECORD, Fleet
+from rllib_scale.simulator.replicas.state import CALL, RECORD, Fleet
 
 Floats = NDArray[np.float64]
 
@@ -73,47 +73,3 @@ def spans(calls: NDArray[Any], scripts: Scripts, starts: NDArray[Any], of_turn: 
     session, start = calls["session"][first], (calls["script"][first] * turns + own[first]) * most
     begin, at, end = (np.searchsorted(numbers, start + plus) for plus in (0, starts["skipped"][session], most))
     return Spans(session, asked_s, np.where(count == end - at, end_s, np.inf), at == begin)
-
-
-def active_token_s(
-    calls: NDArray[Any], sessions: Spans, scripts: Scripts, active_for_s: float, from_s: float, to_s: float
-) -> float:
-    """Integral of the tokens of active agents between two times, a prefix that some share at a replica counted once.
-
-    An agent is active where its last call was sent: with the prompt until it is answered, then with prompt and answer
-    for `active_for_s`, or to the end of its session. Of what comes in one moment answers are the first, then the order
-    in the session counts.
-    """
-    tasks, ended_s = scripts.tasks[scripts.first_task[calls["script"]] + calls["call"]], np.zeros(len(calls))
-    if len(calls):
-        ended_s = sessions.end_s[np.searchsorted(sessions.session, calls["session"])]
-    sent, answered = np.flatnonzero(calls["placed_s"] >= 0), np.flatnonzero(np.isfinite(calls["end_s"]))
-    at, is_sent = np.concatenate([answered, sent]), np.repeat([False, True], [len(answered), len(sent)])
-    begin_s = np.concatenate([calls["end_s"][answered], calls["placed_s"][sent]])
-    end_s = np.where(is_sent, np.inf, begin_s + active_for_s)
-    tokens = calls["prompt"][at] + np.where(is_sent, 0, calls["output"][at])
-    order = np.lexsort((calls["call"][at], is_sent, begin_s, tasks["agent"][at], calls["session"][at]))
-    at, begin_s, end_s, tokens = at[order], begin_s[order], end_s[order], tokens[order]
-    session, agent = calls["session"][at], tasks["agent"][at]
-    goes_on = (session[1:] == session[:-1]) & (agent[1:] == agent[:-1])
-    end_s[:-1][goes_on] = np.minimum(end_s[:-1], begin_s[1:])[goes_on]
-    begin_s, end_s = np.maximum(begin_s, from_s), np.minimum(np.minimum(end_s, ended_s[at]), to_s)
-    chosen = end_s > begin_s
-    at, begin_s, end_s, tokens = at[chosen], begin_s[chosen], end_s[chosen], tokens[chosen]
-    replica, prefix, end = calls["replica"][at], tasks["prefix"][at], tasks["prefix_tokens"][at]
-    own, shared = float(((tokens - end) * (end_s - begin_s)).sum()), list[tuple[Any, ...]]()
-    while (some := prefix != NONE).any():
-        replica, prefix, end, begin_s, end_s = (each[some] for each in (replica, prefix, end, begin_s, end_s))
-        before = scripts.tree["before"][prefix]
-        shared.append((replica * len(scripts.tree) + prefix, begin_s - from_s, end_s - from_s, end - before))
-        end, prefix = before, scripts.tree["above"][prefix]
-    return own + (_union(*map(np.concatenate, zip(*shared, strict=True))) if shared else 0.0)
-
-
-def _union(group: NDArray[np.int64], begin_s: Floats, end_s: Floats, tokens: NDArray[np.int64]) -> float:
-    """Integral of the tokens of groups, each counted once where intervals of it overlap; times from 0 on."""
-    order = np.lexsort((begin_s, group))
-    shift_s = group[order] * (end_s.max(initial=0.0) + 1.0)
-    begin_s, end_s = begin_s[order] + shift_s, end_s[order] + shift_s
-    covered_s = np.append(0.0, np.maximum.accumulate(end_s))[:-1]
-    return float((tokens[order] * np.maximum(0.0, end_s - np.maximum(begin_s, covered_s))).sum())

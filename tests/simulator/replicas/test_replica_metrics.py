@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,7 @@ from fleets import fleet
 from replica_cases import Case, played, random_case
 
 from reference import replica as reference
-from reference.gate import GateSettings
+from reference.gate import Gate, GateSettings
 from rllib_scale.config import EnvConfig
 from rllib_scale.evaluation.play import play
 from rllib_scale.policies.make import make_policy
@@ -22,7 +21,7 @@ from rllib_scale.simulator.replicas.metrics import Begun, measure
 from rllib_scale.simulator.replicas.spans import open_calls
 from seeds import each_of
 
-BEGIN_S, ACTIVE_FOR_S, TTFT_S, TPOT_S = 5.0, 0.7, 0.45, 0.08
+BEGIN_S, TTFT_S, TPOT_S = 5.0, 0.45, 0.08
 
 
 @dataclass
@@ -30,39 +29,12 @@ class Asked:
     """A call as it went, of whatever time: inf where it has not come to the end of the account."""
 
     session: int
-    agent: int
-    number: int
     turn: int
-    prefix: int
-    prefix_tokens: int
-    prompt: int
     output: int
-    replica: int
     asked_s: float
     placed_s: float
     first_s: float
     end_s: float
-
-
-def unique_tokens(calls: list[Asked], over: dict[int, float], tree: Any, time: float, active_for_s: float) -> int:
-    """Tokens of the agents that are active at a time, a prefix once at each replica."""
-    last = dict[tuple[int, int], tuple[float, bool, int, Asked]]()
-    for call in calls:
-        for event_s, is_sent in ((call.end_s, False), (call.placed_s, True)):
-            known = last.get((call.session, call.agent))
-            if event_s <= time and (known is None or (event_s, is_sent, call.number) >= known[:3]):
-                last[call.session, call.agent] = event_s, is_sent, call.number, call
-    own, shared = 0, dict[tuple[int, int], int]()
-    for event_s, is_sent, _, call in last.values():
-        if time >= over[call.session] or (not is_sent and time >= event_s + active_for_s):
-            continue
-        own += call.prompt - call.prefix_tokens + (0 if is_sent else call.output)
-        prefix, end = call.prefix, call.prefix_tokens
-        while prefix >= 0:
-            before, above = int(tree[prefix]["before"]), int(tree[prefix]["above"])
-            shared[call.replica, prefix] = end - before
-            prefix, end = above, before
-    return own + sum(shared.values())
 
 
 def account(calls: list[Asked], sizes: dict[tuple[int, int], int], begin_s: float, end_s: float) -> dict[str, float]:
@@ -103,51 +75,56 @@ def account(calls: list[Asked], sizes: dict[tuple[int, int], int], begin_s: floa
     }
 
 
-def of_reference(case: Case) -> tuple[list[Asked], dict[tuple[int, int], int], dict[int, float]]:
-    """Calls asked by the end of a case, of the reference that plays until all are answered; sizes; ends of sessions."""
+def of_reference(case: Case) -> tuple[list[Asked], dict[tuple[int, int], int]]:
+    """Calls asked by the end of a case, of the reference that plays until all are answered; sizes."""
     rest = (case.starts, case.live, case.closed_loop)
     every, _ = reference.simulate(case.replicas, case.scripts, *rest, 1e9, case.preferred, case.gate)
-    sizes, over, calls = dict[tuple[int, int], int](), dict[int, float](), list[Asked]()
+    sizes, calls = dict[tuple[int, int], int](), list[Asked]()
     for call in every:
         script = case.scripts.first_task[case.starts[call.session]["script"]]
         turn = int(case.scripts.tasks[script + call.number]["turn"])
         sizes[call.session, turn] = sizes.get((call.session, turn), 0) + 1
-        over[call.session] = max(over.get(call.session, 0.0), call.end)
         if call.asked <= case.until_s:
             assert call.first is not None
             request_s = case.replicas[call.replica].request_s
             first, end = (time if time - request_s <= case.until_s else np.inf for time in (call.first, call.end))
-            facts = (call.prefix, call.prefix_tokens, call.prompt, call.output, call.replica, call.asked, call.asked)
-            calls.append(Asked(call.session, call.agent, call.number, turn, *facts, first, end))
-    return calls, sizes, over
+            calls.append(Asked(call.session, turn, call.output, call.asked, call.asked, first, end))
+    return calls, sizes
 
 
-@each_of(range(100), by_default=5)
-def test_metrics_are_those_of_a_literal_account(seed: int) -> None:
-    case = replace(random_case(seed), gate=GateSettings())
+def measured(case: Case) -> dict[str, float]:
+    """Of the time from BEGIN_S on."""
     before, after = played(replace(case, until_s=BEGIN_S)), played(case)
     tiers = [
         {"name": f"r{k}", "count": 1, "replica": of.model_dump(mode="json", exclude={"sources"})}
         for k, of in enumerate(case.replicas)
     ]
-    service = {"warm_up_s": BEGIN_S, "active_for_s": ACTIVE_FOR_S, "slo_ttft_s": TTFT_S, "slo_tpot_s": TPOT_S}
-    settings = {"cluster": {"tiers": tiers}, "service": {"name": "replica"} | service}
-    env = EnvConfig.model_validate(settings | {"reward": {"name": "tasks-in-system"}})
-    done = after.records[: after.now[0]["records"]]
-    begun = Begun(before.now, before.replicas)
-    measured = measure(done, open_calls(after), after, begun, case.scripts, env)
-    calls, sizes, over = of_reference(case)
-    expected = account(calls, sizes, BEGIN_S, case.until_s)
-    assert {name: measured[name] for name in expected} == pytest.approx(expected, rel=1e-9)
-    moments = {BEGIN_S, case.until_s, *over.values()}
-    for call in calls:
-        moments |= {call.placed_s, call.end_s, call.end_s + ACTIVE_FOR_S}
-    cuts = sorted(time for time in moments if BEGIN_S <= time <= case.until_s)
-    integral = sum(
-        (b - a) * unique_tokens(calls, over, case.scripts.tree, (a + b) / 2, ACTIVE_FOR_S) for a, b in pairwise(cuts)
-    )
-    memory = sum(of.kv_tokens for of in case.replicas)
-    assert measured["working_set"] == pytest.approx(integral / (case.until_s - BEGIN_S) / memory, rel=1e-7)
+    service = {"name": "replica", "warm_up_s": BEGIN_S, "slo_ttft_s": TTFT_S, "slo_tpot_s": TPOT_S}
+    settings = {"cluster": {"tiers": tiers}, "service": service, "reward": {"name": "tasks-in-system"}}
+    done, begun = after.records[: after.now[0]["records"]], Begun(before.now, before.replicas)
+    return measure(done, open_calls(after), after, begun, case.scripts, EnvConfig.model_validate(settings))
+
+
+@each_of(range(100), by_default=5)
+def test_metrics_are_those_of_a_literal_account(seed: int) -> None:
+    case = replace(random_case(seed), gate=GateSettings())
+    found, expected = measured(case), account(*of_reference(case), BEGIN_S, case.until_s)
+    assert {name: found[name] for name in expected} == pytest.approx(expected, rel=1e-9)
+
+
+@each_of(range(100), by_default=5)
+def test_the_working_set_is_the_mean_of_what_counts(seed: int) -> None:
+    case = random_case(seed)
+    of = case.replicas, case.scripts, case.starts, case.live, case.closed_loop, case.until_s
+    _, gate = reference.simulate(*of, case.preferred, case.gate)
+    assert isinstance(gate, Gate)
+    rest = sum(gate.count(at) for at in range(len(case.replicas)))
+    integral, begin_s = 0.0, BEGIN_S
+    for time, tokens in [*gate.counted, (case.until_s, rest)]:
+        integral += tokens * max(0.0, time - begin_s)
+        begin_s = max(begin_s, time)
+    memory_s = sum(of.kv_tokens for of in case.replicas) * (case.until_s - BEGIN_S)
+    assert measured(case)["working_set"] == pytest.approx(integral / memory_s, rel=1e-9)
 
 
 def test_calls_that_are_held_or_still_run_after_a_hold_count() -> None:
@@ -159,9 +136,7 @@ def test_calls_that_are_held_or_still_run_after_a_hold_count() -> None:
     calls = list[Asked]()
     for row in pd.DataFrame(np.concatenate([engine.calls(), opened])).itertuples():
         times = [np.inf if time < 0 else time for time in (row.placed_s, row.first_s, row.end_s)]
-        calls.append(
-            Asked(row.session, 0, row.call, row.turn, -1, 0, row.prompt, row.output, row.replica, row.asked_s, *times)
-        )
+        calls.append(Asked(row.session, row.turn, row.output, row.asked_s, *times))
     begun = {int(row["session"]): int(row["script"]) for row in np.concatenate([engine.calls(), opened])}
     skipped = starts(scripts, env.service, 3, 1500.0, 5, 0)["skipped"]
     sizes = dict[tuple[int, int], int]()
