@@ -181,6 +181,30 @@ def room_for(fleet, call, here, replica, gate):  # type: ignore[no-untyped-def]
 
 
 @rare
+def weigh_replicas(fleet, known, weights):  # type: ignore[no-untyped-def]
+    """Let replicas have the parts of the sums of GATE_TERMS and PLACE_TERMS that are the same for all calls.
+
+    `more` and `lean`, and what is added for each unit of the term `new`. `open_to` needs them where there are weights.
+    """
+    if len(weights) == 0:
+        return
+    now, more = fleet.now[0], weights[_TERMS:]
+    held = math.log1p(now.held / len(fleet.replicas))
+    shared = more[0] + more[1] * held + more[3] * (now.active_tokens / now.memory - 1.0)
+    for replica in range(len(fleet.replicas)):
+        here, seen = fleet.replicas[replica], known.replicas[replica]
+        terms = (
+            math.log1p(here.calls + here.waiting),
+            math.log1p(here.prefill_s * seen.backlog),
+            memory_now(seen, now.time),
+            here.step_s + here.call_s * seen.decoding + here.context_s * seen.context,
+        )
+        here.more, here.lean = shared + _weighted(terms, weights), _weighted(terms, weights[_PLACE:])
+        here.more_per_new = weights[0] + weights[1] * held
+        here.lean_per_new = weights[_PLACE] + weights[_PLACE + 1] * held
+
+
+@rare
 def open_to(fleet, known, index, replica, weights):  # type: ignore[no-untyped-def]
     """Whether a call fits a replica, and the gate lets it through.
 
@@ -189,7 +213,7 @@ def open_to(fleet, known, index, replica, weights):  # type: ignore[no-untyped-d
         known: what is known of the caches, and of what runs.
         index: row of the call.
         replica: row of the replica.
-        weights: of the terms, or none.
+        weights: of the terms, or none; see `weigh_replicas`.
     """
     if not fits(fleet, index, replica):
         return False
@@ -199,46 +223,18 @@ def open_to(fleet, known, index, replica, weights):  # type: ignore[no-untyped-d
         return True
     room = room_for(fleet, call, here, replica, now.gate)
     if len(weights) > 0:
-        more = weights[_TERMS:]
-        terms = _terms(fleet, known, index, replica)
-        here.place = _weighted(terms, weights[_PLACE:])
-        room += _weighted(terms, weights)
-        room += more[0] + more[1] * math.log1p(now.held / len(fleet.replicas))
-        room += more[2] * math.log1p(now.time - call.asked_s)
-        room += more[3] * (now.active_tokens / now.memory - 1.0)
-        room += more[4] * 10.0 * call.prompt / here.kv_tokens
+        more, hit = weights[_TERMS:], found(known, call, replica)
+        tokens = call.target - hit
+        new = math.log1p(here.prefill_s * tokens + here.attention_s * tokens * (hit + tokens / 2))
+        active = 1.0 if active_at(fleet, call) == replica else 0.0
+        here.place = here.lean + here.lean_per_new * new + weights[_PLACE + 6] * active
+        room += here.more + here.more_per_new * new + weights[6] * active
+        room += more[2] * math.log1p(now.time - call.asked_s) + more[4] * 10.0 * call.prompt / here.kv_tokens
     return room >= 0.0
 
 
 @rare
-def _terms(fleet, known, index, replica):  # type: ignore[no-untyped-def]
-    """PLACE_TERMS; of the second one its factor."""
-    call, here, now = fleet.calls[index], fleet.replicas[replica], fleet.now[0]
-    seen, hit = known.replicas[replica], found(known, call, replica)
-    tokens = call.target - hit
-    new = math.log1p(here.prefill_s * tokens + here.attention_s * tokens * (hit + tokens / 2))
-    step_s = here.step_s + here.call_s * seen.decoding + here.context_s * seen.context
-    return (
-        new,
-        math.log1p(now.held / len(fleet.replicas)),
-        math.log1p(here.calls + here.waiting),
-        math.log1p(here.prefill_s * seen.backlog),
-        memory_now(seen, now.time),
-        step_s,
-        1.0 if active_at(fleet, call) == replica else 0.0,
-    )
-
-
-@rare
 def _weighted(terms, weights):  # type: ignore[no-untyped-def]
-    """Their sum by weights."""
-    new, held, calls, backlog, memory, step_s, active = terms
-    return (
-        weights[0] * new
-        + weights[1] * new * held
-        + weights[2] * calls
-        + weights[3] * backlog
-        + weights[4] * memory
-        + weights[5] * 10.0 * step_s
-        + weights[6] * active
-    )
+    """The sum of those that are the same for all calls, by weights."""
+    calls, backlog, memory, step_s = terms
+    return weights[2] * calls + weights[3] * backlog + weights[4] * memory + weights[5] * 10.0 * step_s

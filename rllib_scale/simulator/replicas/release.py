@@ -16,7 +16,7 @@ import math
 
 from rllib_scale.compiled import rare
 from rllib_scale.simulator.replicas.caches import found
-from rllib_scale.simulator.replicas.gate import fits, has_nothing_to_do, open_to, room_for
+from rllib_scale.simulator.replicas.gate import fits, has_nothing_to_do, open_to, room_for, weigh_replicas
 from rllib_scale.simulator.replicas.known import EXACT, OWN, count_calls, meet
 from rllib_scale.simulator.replicas.line import first_in_line, set_key, step_back
 from rllib_scale.simulator.replicas.service import evict_until
@@ -58,6 +58,7 @@ def find_candidates(fleet, known, gate, how):  # type: ignore[no-untyped-def]
         is_idle |= has_nothing_to_do(here)
     if how == OWN:
         count_calls(fleet, known)
+    weigh_replicas(fleet, known, gate)
     count, looked, must = 0, 0, False
     while now.in_line > 0 and count < CANDIDATES and (looked < LOOKED or is_idle):
         index = first_in_line(fleet)

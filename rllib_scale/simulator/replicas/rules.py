@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from rllib_scale.compiled import compiled, internal, rare
 from rllib_scale.simulator.replicas.caches import found
 from rllib_scale.simulator.replicas.dynamo import cost, sampled
-from rllib_scale.simulator.replicas.gate import GATE_TERMS, PLACE_TERMS, active_at, added_by, open_to
+from rllib_scale.simulator.replicas.gate import GATE_TERMS, PLACE_TERMS, active_at, added_by, open_to, weigh_replicas
 from rllib_scale.simulator.replicas.handles import fleet_handles, fleet_of
 from rllib_scale.simulator.replicas.known import EXACT, OWN, Knowledge, count_calls, meet, remember
 from rllib_scale.simulator.replicas.line import hold
@@ -233,6 +233,7 @@ def choose(fleet, known, index, rule, rng):  # type: ignore[no-untyped-def]
     if kind == THUNDER:
         return ask_program(fleet, index)
     count, total = 0, 0
+    weigh_replicas(fleet, known, rule[_GATE:])
     for replica in range(len(fleet.replicas)):
         here = fleet.replicas[replica]
         here.open = open_to(fleet, known, index, replica, rule[_GATE:])

@@ -65,6 +65,7 @@ REPLICA = np.dtype(
         # Of the offered call, written by rules:
         ("open", _I),  # whether it fits, and the gate lets it through
         ("place", _F),  # weighted sum of PLACE_TERMS, with `adaptive-gate`
+        *((name, _F) for name in ("more", "more_per_new", "lean", "lean_per_new")),  # see `gate.weigh_replicas`
         ("cost", _F),  # what `dynamo-kv` minimises
         # Of programs, where `thunder-agent` counts them:
         *((name, _I) for name in ("programs", "reasoning", "room", "turn")),
