@@ -72,7 +72,6 @@ CONTENTS = {
         "docs/live",
         "docs/onnx",
         "docs/replicas",
-        "docs/stress-tests",
     ),
     "Reference": (
         "docs/commands",
@@ -80,7 +79,7 @@ CONTENTS = {
         "docs/files",
         *(f"docs/api/{name}" for name in API),
     ),
-    "Explanation": ("docs/concepts", "docs/simulator", "docs/statistics", "docs/adaptive-price", "docs/related-work"),
+    "Explanation": ("docs/concepts", "docs/simulator", "docs/statistics"),
     "Results": (
         "analysis/studies/README",
         *sorted(f"analysis/studies/{page.parent.name}/README" for page in ROOT.glob("analysis/studies/*/README.md")),
@@ -168,7 +167,8 @@ def open_with_readme(app: Sphinx, error: Exception | None) -> None:
 
 def setup(app: Sphinx) -> None:
     """What Sphinx calls."""
-    app.add_lexer("mermaid", TextLexer)  # GitHub draws it
+    for language in ("csv", "mermaid"):  # GitHub draws the second
+        app.add_lexer(language, TextLexer)
     app.connect("source-read", add_contents)
     app.connect("autodoc-process-docstring", describe_fields)
     app.connect("autodoc-process-signature", hide_signature)

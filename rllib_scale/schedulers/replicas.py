@@ -65,6 +65,11 @@ class AdaptiveGate(BasePolicy):
         batch.play(np.concatenate([rule, self.weights], axis=-1))
 
 
+# Sources: two-choices: Mitzenmacher 2001; lmetric: arXiv 2603.15202; weighted-scores: llm-d-router, scheduling/scorer,
+# with the weights of llm-d's guides; prefix-cache-affinity: llm-d-router, filter/prefixcacheaffinity, scorer/tokenload;
+# cache-aware, bounded-consistent-hashing and round-robin-replica: sgl-project/sglang, sgl-model-gateway/src/policies,
+# the first also vllm-project/router; dynamo-kv: ai-dynamo/dynamo, lib/kv-router/src/scheduling/selector.rs;
+# thunder-agent: ThunderAgent-org/ThunderAgent, ThunderAgent/scheduler/router.py, mode tr.
 _DESCRIPTIONS = {
     "random-replica": "any replica",
     "least-outstanding": "the replica with the fewest calls",

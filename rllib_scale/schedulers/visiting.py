@@ -62,7 +62,7 @@ def cost_of(way, price, ahead, lasts, capacity, can_start):  # type: ignore[no-u
         return -capacity if can_start else np.inf
     if way.rule == EARLIEST_FINISH:
         return ahead + lasts
-    # n^alpha (kappa w + p) + price p, docs/adaptive-price.md.
+    # n^alpha (kappa w + p) + price p, analysis/studies/any-cluster/README.md.
     cost = way.weight * (way.waiting * ahead + lasts) + price * lasts
     return cost if can_start else cost + way.penalty
 

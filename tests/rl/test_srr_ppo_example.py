@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import re
 import runpy
 from pathlib import Path
 from typing import Any
@@ -23,12 +22,6 @@ from rllib_scale.rl.ppo.loss import standardised
 pytestmark = LOCAL_RAY
 EXAMPLE = Path(__file__).parents[2] / "examples" / "srr_ppo.py"
 PPO = {"epochs": 4, "final_learning_rate": 3e-4, "adam_epsilon": 1e-8, "num_envs": 1}
-
-
-def test_the_library_page_shows_its_learner() -> None:
-    page = (EXAMPLE.parents[1] / "docs" / "library.md").read_text(encoding="utf-8")
-    (shown,) = re.findall(r"```py\n(.*?)```", page, flags=re.DOTALL)
-    assert shown in EXAMPLE.read_text(encoding="utf-8")
 
 
 def rows_of(learner: Any, episodes: list[Any]) -> dict[str, torch.Tensor]:
