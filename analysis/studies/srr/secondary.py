@@ -13,11 +13,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
+from leverage import decisions  # type: ignore[import-not-found]
 
 from rllib_scale.config import EnvConfig
 from rllib_scale.config.scenarios import scenario
 from rllib_scale.evaluation.feature_drift import drift
-from rllib_scale.evaluation.play import evaluate, play
+from rllib_scale.evaluation.play import evaluate
 from rllib_scale.policies.policy import load_policy
 from rllib_scale.sweeps.validated import VALIDATION, draw_instances
 from rllib_scale.workloads.family import fixed_problems, fixed_seed
@@ -27,19 +28,11 @@ ROWS = 32
 """Decisions of a problem in a sample of f, evenly spaced."""
 
 
+@torch.no_grad()
 def features(policy: Any, problems: list[tuple[EnvConfig, int]]) -> np.ndarray:
     """(decisions, d) f where the policy decides."""
-    forward, found = policy._forward, []
-    for env, seed in problems:
-        seen: list[np.ndarray] = []
-        policy._forward = lambda rows, seen=seen: (seen.append(rows), forward(rows))[1]
-        play(policy, env, seed, [0])
-        rows = np.concatenate(seen)
-        rows = rows[np.unique(np.linspace(0, len(rows) - 1, ROWS).astype(int))]
-        with torch.no_grad():
-            found.append(policy.network(torch.from_numpy(rows))[0].double().numpy())
-    policy._forward = forward
-    return np.concatenate(found)
+    found = [policy.network(torch.from_numpy(rows))[0] for rows in decisions(policy, problems, ROWS)]
+    return torch.cat(found).double().numpy()
 
 
 larger = [
