@@ -33,11 +33,8 @@ class _Notice(event.Listener):
 event.register("numba:compile", _Notice())
 
 
-class _Linked(codegen.JITCodeLibrary):
-    """Code that is linked into that of its callers, and optimised there: no machine code is made of it alone."""
-
-    def _optimize_final_module(self) -> None:
-        """Not before it is linked."""
+class _Optimised(codegen.JITCodeLibrary):
+    """Code that is linked into that of its callers: no machine code is made of it alone."""
 
     def _finalize_final_module(self) -> None:
         self._finalize_dynamic_globals()
@@ -52,13 +49,28 @@ class _Linked(codegen.JITCodeLibrary):
         """Nothing to register."""
 
 
-class _LinkedCompiler(compiler.Compiler):
-    """Compiles to `_Linked`."""
+class _Linked(_Optimised):
+    """The same, optimised as a part of its callers only."""
+
+    def _optimize_final_module(self) -> None:
+        """Not before it is linked."""
+
+
+class _OptimisedCompiler(compiler.Compiler):
+    """Compiles to `_Optimised`."""
+
+    library: type[codegen.JITCodeLibrary] = _Optimised
 
     def define_pipelines(self) -> Any:
-        """Numba's own pipeline, with the pass below."""
-        self.state.library = _Linked(self.state.targetctx.codegen(), self.state.func_id.func_qualname)
+        """Numba's own pipeline, into that library."""
+        self.state.library = self.library(self.state.targetctx.codegen(), self.state.func_id.func_qualname)
         return super().define_pipelines()
+
+
+class _LinkedCompiler(_OptimisedCompiler):
+    """Compiles to `_Linked`."""
+
+    library = _Linked
 
 
 def compiled(
@@ -76,7 +88,7 @@ def compiled(
         allocates: whether it makes arrays. A function that does not, counts no references to arrays: the count would
             take half the time of a simulator's step.
         inline: whether it is inlined into its compiled callers; by default if it does not allocate. A called function
-            may round in another order in the process that compiles it than in processes that load it.
+            that is not internal may round in another order in the process that compiles it than in those that load it.
         fastmath: False for strict IEEE, by which a seed gives the same episode on every machine, or numba's flags, such
             as FAST.
         internal: whether only compiled functions call it. The code that unpacks Python's arguments is left out: a third
@@ -86,9 +98,9 @@ def compiled(
     """
     inline = not allocates if inline is None else inline
     # Code whose sums may be reordered is optimised by itself, so that its callers do not decide how it rounds.
-    linked = internal and not fastmath
+    pipeline = (_OptimisedCompiler if fastmath else _LinkedCompiler) if internal else compiler.Compiler
     dispatcher = numba.njit(
-        pipeline_class=_LinkedCompiler if linked else compiler.Compiler,
+        pipeline_class=pipeline,
         nogil=True,
         error_model="numpy",
         forceinline=inline,
@@ -99,7 +111,7 @@ def compiled(
     )(function)
     if not per_constant:
         dispatcher.get_call_template = partial(_call_of_any_value, dispatcher.get_call_template)
-    if not linked:
+    if not internal:
         dispatcher._cache = cache_of(function)
     return _Internal(dispatcher) if internal else dispatcher
 

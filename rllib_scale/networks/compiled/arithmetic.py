@@ -9,15 +9,11 @@ import numpy as np
 from rllib_scale.compiled import FAST, compiled, internal
 
 fast = partial(compiled, allocates=True, inline=True, fastmath=set(FAST))
-"""Compiles a function whose sums may be reordered into vector lanes: results differ from torch's in the last bits.
-
-Inlined by force: a function that is called would be another one in the process that compiles it than in those that
-take the cached code, and its sums would be rounded in another order.
-"""
-
-
+"""Compiles a function whose sums may be reordered into vector lanes: results differ from torch's in the last bits."""
 inner = partial(fast, internal=True)
 """The same of a function that only compiled ones call."""
+layer = partial(inner, inline=False)
+"""The same of one that works on a whole minibatch: it is called, as inlining it at each place takes long to compile."""
 
 
 @partial(internal, allocates=True, inline=False)

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from rllib_scale.networks.compiled.arithmetic import fast, inner, product
+from rllib_scale.networks.compiled.arithmetic import fast, layer, product
 from rllib_scale.networks.compiled.fused_layers import (
     add,
     add_scaled,
@@ -144,7 +144,7 @@ def backward(grad_features, grad_logits, p, w, g):  # type: ignore[no-untyped-de
                 g.server_hidden[k, i] += total
 
 
-@inner
+@layer
 def _unfold(block, p, w, grad_query, grad_query_bias, grad_output, g, square, slim):  # type: ignore[no-untyped-def]
     """From the gradients of a block's products to those of its parameters."""
     _, H, k_dim, d = p.query.shape

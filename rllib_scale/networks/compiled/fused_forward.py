@@ -6,14 +6,14 @@ import math
 
 import numpy as np
 
-from rllib_scale.networks.compiled.arithmetic import fast, inner, product
+from rllib_scale.networks.compiled.arithmetic import fast, layer, product
 from rllib_scale.networks.compiled.fused_layers import attend, copy, dense, gelu, normalise, relu, scores
 from rllib_scale.networks.inputs import MASKED
 
 _f32 = np.float32
 
 
-@inner
+@layer
 def _read(obs, mask, c, w):  # type: ignore[no-untyped-def]
     """Standardised inputs and masks; see networks/inputs.py."""
     B = len(obs)
@@ -41,7 +41,7 @@ def _read(obs, mask, c, w):  # type: ignore[no-untyped-def]
                 w.closed[j, b] = w.empty[j, b] if mask[b, j] != 0 else _f32(MASKED)
 
 
-@inner
+@layer
 def _fold(p, w):  # type: ignore[no-untyped-def]
     """Products of the parameters; see CrossAttentionPointer.fold."""
     L, H, k, d = p.query.shape

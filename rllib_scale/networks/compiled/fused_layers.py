@@ -6,12 +6,12 @@ import math
 
 import numpy as np
 
-from rllib_scale.networks.compiled.arithmetic import exp_of_negative, inner, product
+from rllib_scale.networks.compiled.arithmetic import exp_of_negative, inner, layer, product
 
 _f32 = np.float32
 
 
-@inner
+@layer
 def dense(weight, bias, x, out):  # type: ignore[no-untyped-def]
     """Write W x + b to `out`."""
     product(weight, x, out)
@@ -20,7 +20,7 @@ def dense(weight, bias, x, out):  # type: ignore[no-untyped-def]
             out[k, b] += bias[k]
 
 
-@inner
+@layer
 def dense_backward(grad, x, grad_weight, grad_bias):  # type: ignore[no-untyped-def]
     """Gradients of weight and bias of a dense layer from that of its output."""
     product(grad, x.T, grad_weight)
@@ -34,7 +34,7 @@ def copy(x, out):  # type: ignore[no-untyped-def]
         out[b] = x[b]
 
 
-@inner
+@layer
 def add(x, out):  # type: ignore[no-untyped-def]
     """Add x to `out`."""
     for k in range(len(out)):
@@ -42,7 +42,7 @@ def add(x, out):  # type: ignore[no-untyped-def]
             out[k, b] += x[k, b]
 
 
-@inner
+@layer
 def sum_rows(x, out):  # type: ignore[no-untyped-def]
     """Write the sum of every row to `out`."""
     for k in range(len(x)):
@@ -52,7 +52,7 @@ def sum_rows(x, out):  # type: ignore[no-untyped-def]
         out[k] = total
 
 
-@inner
+@layer
 def relu(x):  # type: ignore[no-untyped-def]
     """In place."""
     for k in range(len(x)):
@@ -60,7 +60,7 @@ def relu(x):  # type: ignore[no-untyped-def]
             x[k, b] = max(x[k, b], _f32(0.0))
 
 
-@inner
+@layer
 def gelu(x, slope):  # type: ignore[no-untyped-def]
     """X becomes x Phi(x); slope its derivative Phi(x) + x phi(x).
 
@@ -79,7 +79,7 @@ def gelu(x, slope):  # type: ignore[no-untyped-def]
             slope[k, b] = share + v * bell * _f32(0.3989422804)
 
 
-@inner
+@layer
 def normalise(x, scale, shift, eps, centred, spread, rows, out):  # type: ignore[no-untyped-def]
     """LayerNorm over the first axis."""
     d, B = x.shape
@@ -101,7 +101,7 @@ def normalise(x, scale, shift, eps, centred, spread, rows, out):  # type: ignore
             out[k, b] = centred[k, b] * scale[k] + shift[k]
 
 
-@inner
+@layer
 def normalise_backward(grad, scale, centred, spread, rows, grad_scale, grad_shift):  # type: ignore[no-untyped-def]
     """`grad` becomes the gradient of the norm's input."""
     d, B = grad.shape
@@ -124,7 +124,7 @@ def normalise_backward(grad, scale, centred, spread, rows, grad_scale, grad_shif
             grad[k, b] = (grad[k, b] - mean[b] - centred[k, b] * aligned[b]) * spread[b]
 
 
-@inner
+@layer
 def scores(u, hidden, start, out):  # type: ignore[no-untyped-def]
     """Add u . h of one server to out (B,), with u in rows start .. start + d."""
     d, B = hidden.shape
@@ -141,7 +141,7 @@ def scores(u, hidden, start, out):  # type: ignore[no-untyped-def]
             out[b] += u[start + k, b] * hidden[k, b]
 
 
-@inner
+@layer
 def add_scaled(x, factor, start, out):  # type: ignore[no-untyped-def]
     """Add factor (B,) times x (d, B) to rows start .. start + d of out."""
     for k in range(len(x)):
@@ -149,7 +149,7 @@ def add_scaled(x, factor, start, out):  # type: ignore[no-untyped-def]
             out[start + k, b] += factor[b] * x[k, b]
 
 
-@inner
+@layer
 def attend(u, hidden, empty, start, attention, rows, mean):  # type: ignore[no-untyped-def]
     """Weights (N, B) of one head, and its weighted mean of the hidden activations into rows of `mean`."""
     N, _, B = hidden.shape
@@ -173,7 +173,7 @@ def attend(u, hidden, empty, start, attention, rows, mean):  # type: ignore[no-u
         add_scaled(hidden[j], attention[j], start, mean)
 
 
-@inner
+@layer
 def attend_backward(u, hidden, start, attention, grad_mean, inner, grad_scores, grad_u, grad_hidden):  # type: ignore[no-untyped-def]
     """Add the gradients of u and of the hidden activations, from that of the weighted mean of one head."""
     N, d, B = hidden.shape
