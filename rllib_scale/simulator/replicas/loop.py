@@ -106,7 +106,6 @@ def _pass_time(fleet, time):  # type: ignore[no-untyped-def]
     now, lasts = fleet.now[0], time - fleet.now[0].time
     now.open_call_s += now.open_calls * lasts
     now.active_token_s += now.active_tokens * lasts
-    now.open_age_s2 += (now.open_calls * (now.time + lasts / 2) - now.open_asked_s) * lasts
     now.time = time
 
 
@@ -162,7 +161,6 @@ def _ask(fleet, row, number, time):  # type: ignore[no-untyped-def]
     call.rank, call.place = now.asked, NONE
     now.asked += 1
     now.open_calls += 1
-    now.open_asked_s += time
     return index
 
 
@@ -182,7 +180,6 @@ def _end(fleet, index, time):  # type: ignore[no-untyped-def]
     record.asked_s, record.placed_s, record.admitted_s = call.asked_s, call.placed_s, call.admitted_s
     record.first_s, record.end_s = call.first_s + request_s, time + request_s
     now.open_calls -= 1
-    now.open_asked_s -= call.asked_s
     until_s = time + request_s + now.active_for_s
     _push(fleet, until_s, _AWAY, (now.asked - now.open_calls) * _ROWS + answer_agent(fleet, call, until_s))
     if now.interval_s > 0.0:

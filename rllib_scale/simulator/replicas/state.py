@@ -204,8 +204,6 @@ FLEET = np.dtype(
         ("memory", _I),  # tokens, of all replicas
         ("time", _F),
         ("open_call_s", _F),  # integral of the calls that are asked and not answered over time
-        ("open_asked_s", _F),  # sum of the times at which they were asked
-        ("open_age_s2", _F),  # integral of the sum of their ages over time
         ("active_tokens", _F),  # unique ones, of the agents that count
         ("active_token_s", _F),  # their integral over time
         ("active_for_s", _F),  # so long after its last answer an agent is idle, and then away
