@@ -107,11 +107,11 @@ class ReleasingGate(Gate):
         must = False
         line = self.line(time)
         for call in line if idle else line[:64]:
-            call.need = self.least(call)
             fitting = [at for at in range(len(self.replicas)) if self.fits(call, at)]
             beside = any(at in idle for at in fitting)
             if beside or any(self.passes(call, at) for at in fitting):
                 candidates.append(call)
+                call.need = self.least(call)
                 must = must or beside
             if len(candidates) == 16:
                 break

@@ -223,14 +223,43 @@ def open_to(fleet, known, index, replica, weights):  # type: ignore[no-untyped-d
         return True
     room = room_for(fleet, call, here, replica, now.gate)
     if len(weights) > 0:
-        more, hit = weights[_TERMS:], found(known, call, replica)
-        tokens = call.target - hit
-        new = math.log1p(here.prefill_s * tokens + here.attention_s * tokens * (hit + tokens / 2))
+        more = weights[_TERMS:]
+        new = _prefill(here, call.target, found(known, call, replica))
         active = 1.0 if active_at(fleet, call) == replica else 0.0
         here.place = here.lean + here.lean_per_new * new + weights[_PLACE + 6] * active
         room += here.more + here.more_per_new * new + weights[6] * active
         room += more[2] * math.log1p(now.time - call.asked_s) + more[4] * 10.0 * call.prompt / here.kv_tokens
     return room >= 0.0
+
+
+@rare
+def may_be_open(fleet, replica, weights, least, most):  # type: ignore[no-untyped-def]
+    """Whether the gate may let one of several calls through whose agents are not active at a replica.
+
+    Args:
+        fleet: the fleet.
+        replica: row of the replica.
+        weights: see `open_to`.
+        least: prompt, prompt beside shared prefixes, and when it was asked, of the calls the least of each.
+        most: the same, the most.
+    """
+    here, now = fleet.replicas[replica], fleet.now[0]
+    if now.gate <= 0.0:
+        return True
+    room = now.gate - (here.active + least[1]) / here.kv_tokens
+    if len(weights) > 0:
+        waited, prompt = weights[_TERMS + 2], weights[_TERMS + 4] * 10.0 / here.kv_tokens
+        room += here.more + max(0.0, here.more_per_new * _prefill(here, most[0], 0))
+        room += max(waited * math.log1p(now.time - least[2]), waited * math.log1p(now.time - most[2]))
+        room += max(prompt * least[0], prompt * most[0])
+    return room >= -1e-9
+
+
+@rare
+def _prefill(here, tokens, hit):  # type: ignore[no-untyped-def]
+    """ln(1 + seconds) of the prefill of so many tokens, of which a replica has `hit`."""
+    left = tokens - hit
+    return math.log1p(here.prefill_s * left + here.attention_s * left * (hit + left / 2))
 
 
 @rare

@@ -2,8 +2,8 @@
 
 The first is the call with the most minutes waited less `order` times the prefill that it needs [100,000 tokens] at the
 replica that has most of its context. All waits grow alike, so that a key keeps its place: it is made when the call is
-asked, and anew when it is offered. A call that has been held for longer than `head_after_s` goes to the head of the
-line, the first that asked first.
+asked, and anew when it is offered, or a candidate of `release`. A call that has been held for longer than
+`head_after_s` goes to the head of the line, the first that asked first.
 """
 
 from __future__ import annotations

@@ -16,7 +16,15 @@ import math
 
 from rllib_scale.compiled import rare
 from rllib_scale.simulator.replicas.caches import found
-from rllib_scale.simulator.replicas.gate import fits, has_nothing_to_do, open_to, room_for, weigh_replicas
+from rllib_scale.simulator.replicas.gate import (
+    active_at,
+    fits,
+    has_nothing_to_do,
+    may_be_open,
+    open_to,
+    room_for,
+    weigh_replicas,
+)
 from rllib_scale.simulator.replicas.known import EXACT, OWN, count_calls, meet
 from rllib_scale.simulator.replicas.line import first_in_line, set_key, step_back
 from rllib_scale.simulator.replicas.service import evict_until
@@ -59,22 +67,35 @@ def find_candidates(fleet, known, gate, how):  # type: ignore[no-untyped-def]
     if how == OWN:
         count_calls(fleet, known)
     weigh_replicas(fleet, known, gate)
-    count, looked, must = 0, 0, False
-    while now.in_line > 0 and count < CANDIDATES and (looked < LOOKED or is_idle):
-        index = first_in_line(fleet)
-        looked += 1
+    looked = now.held if is_idle else min(LOOKED, now.held)
+    least, most = (2**62, 2**62, math.inf), (0, 0, -math.inf)
+    for _ in range(looked):
+        call = fleet.calls[first_in_line(fleet)]
+        own = call.prompt - call.prefix_tokens
+        least = (min(least[0], call.prompt), min(least[1], own), min(least[2], call.asked_s))
+        most = (max(most[0], call.prompt), max(most[1], own), max(most[2], call.asked_s))
+    count, must, ways = 0, False, 0
+    for replica in range(len(fleet.replicas)):
+        if has_nothing_to_do(fleet.replicas[replica]) or may_be_open(fleet, replica, gate, least, most):
+            fleet.replicas[ways].way = replica
+            ways += 1
+    for at in range(looked):
+        index = fleet.line[now.held - 1 - at]  # they stepped out of the line into its rows, the last one first
         call = fleet.calls[index]
         if how != EXACT:
             meet(known, call.session, fleet.sessions[call.session].number)
-        set_key(fleet, known, index)
-        is_open, fits_idle = False, False
-        for replica in range(len(fleet.replicas)):
-            if has_nothing_to_do(fleet.replicas[replica]) and fits(fleet, index, replica):
-                fits_idle = True
+        home = active_at(fleet, call)
+        is_open, fits_idle = home != NONE and open_to(fleet, known, index, home, gate), False
+        for way in range(ways):
+            replica = fleet.replicas[way].way
+            fits_idle |= has_nothing_to_do(fleet.replicas[replica]) and fits(fleet, index, replica)
             is_open = is_open or open_to(fleet, known, index, replica, gate)
         if is_open or fits_idle:
+            set_key(fleet, known, index)
             fleet.candidates[count] = index
             count, must = count + 1, must or fits_idle
+            if count == CANDIDATES:
+                break
     return count, must
 
 

@@ -67,6 +67,7 @@ REPLICA = np.dtype(
         ("place", _F),  # weighted sum of PLACE_TERMS, with `adaptive-gate`
         *((name, _F) for name in ("more", "more_per_new", "lean", "lean_per_new")),  # see `gate.weigh_replicas`
         ("cost", _F),  # what `dynamo-kv` minimises
+        ("way", _I),  # of the first rows: replicas that held calls may go to
         # Of programs, where `thunder-agent` counts them:
         *((name, _I) for name in ("programs", "reasoning", "room", "turn")),
         ("acting", _F),
