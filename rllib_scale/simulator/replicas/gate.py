@@ -20,7 +20,7 @@ import math
 
 from rllib_scale.compiled import rare
 from rllib_scale.simulator.replicas.caches import found
-from rllib_scale.simulator.replicas.service import memory_now
+from rllib_scale.simulator.replicas.service import evict_until, memory_now
 from rllib_scale.simulator.replicas.state import NONE
 
 PLACE_TERMS = ("new", "new_held", "calls", "backlog", "pinned", "step", "active")
@@ -184,7 +184,8 @@ def room_for(fleet, call, here, replica, gate):  # type: ignore[no-untyped-def]
 def weigh_replicas(fleet, known, weights):  # type: ignore[no-untyped-def]
     """Let replicas have the parts of the sums of GATE_TERMS and PLACE_TERMS that are the same for all calls.
 
-    `more` and `lean`, and what is added for each unit of the term `new`. `open_to` needs them where there are weights.
+    `more` and `lean`, and what is added for each unit of the term `new`. `open_to` needs them where there are weights,
+    and caches as they are now.
     """
     if len(weights) == 0:
         return
@@ -193,6 +194,7 @@ def weigh_replicas(fleet, known, weights):  # type: ignore[no-untyped-def]
     shared = more[0] + more[1] * held + more[3] * (now.active_tokens / now.memory - 1.0)
     for replica in range(len(fleet.replicas)):
         here, seen = fleet.replicas[replica], known.replicas[replica]
+        evict_until(known, replica, now.time)
         terms = (
             math.log1p(here.calls + here.waiting),
             math.log1p(here.prefill_s * seen.backlog),

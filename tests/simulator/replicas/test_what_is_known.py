@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from rllib_scale.errors import UserError
 from rllib_scale.evaluation.play import play
 from rllib_scale.policies.make import make_policy
 from rllib_scale.schedulers.replicas import REPLICA_RULES
+from rllib_scale.simulator.replicas.gate import GATE_TERMS, PLACE_TERMS
 from rllib_scale.simulator.replicas.rules import run
 from rllib_scale.simulator.replicas.state import new_fleet
 from rllib_scale.workloads.random_numbers import new_generator
@@ -41,14 +43,35 @@ def best_match(gate: Gate, call: Call, openings: list[int]) -> list[int]:
     return [min(openings, key=lambda at: loads[at])]
 
 
-def agree(seed: int, caches: float | str) -> int:
-    """All calls of a random fleet behind a gate are those of the independent model; returns how many were held."""
+class Following(Gate):
+    """Adds a term to the room that it sees: ln(1 + seconds of the prefill that a call needs there), weighted."""
+
+    def __init__(self, *of: Any, weight: float) -> None:
+        super().__init__(*of)
+        self.weight = weight
+
+    def passes(self, call: Call, at: int) -> bool:
+        agent, facts = self.agents.get((call.session, call.agent)), self.replicas[at].facts
+        is_here = agent is not None and agent.at == at
+        room = 1.0 if is_here else self.settings.gate - self.count(at, (call, call.prompt)) / facts.kv_tokens
+        hit = self.replicas[at].found(call)
+        new = call.target - hit
+        new_s = facts.prefill_s * new + facts.attention_s * new * (hit + new / 2)
+        return bool(room + self.weight * np.log1p(new_s) >= 0)
+
+
+def agree(seed: int, caches: float | str, weight: float | None = None) -> int:
+    """All calls of a random fleet behind a gate are those of the independent model; returns how many were held.
+
+    `weight` is that of the prefill's term, where the gate follows the state.
+    """
     case = random_case(seed)
     # Turns that begin as soon as another ends could ask together, and calls that do have no order in the models.
     case.scripts.tasks["release_s"][case.scripts.tasks["needs"] > 0] = -1.0
     gate = replace(case.gate, gate=max(0.2, case.gate.gate), caches=caches)
     of = case.replicas, case.scripts, case.starts, case.live, case.closed_loop
-    expected, after = simulate(*of, case.until_s, best_match, gate)
+    kind: Any = Gate if weight is None else partial(Following, weight=weight)
+    expected, after = simulate(*of, case.until_s, best_match, gate, kind=kind)
     line = f"gate={gate.gate},order={gate.k},offers={gate.offers}"
     line += f",head_after_s={gate.head_after_s}" if gate.head_after_s is not None else ""
     balance = f"balance_abs_threshold={ABSOLUTE},balance_rel_threshold={RELATIVE}"
@@ -59,7 +82,8 @@ def agree(seed: int, caches: float | str) -> int:
         case.replicas, case.scripts.arrays, case.starts, case.live, case.closed_loop, gate.active_for_s, gate.ends_told
     )
     parts = list[np.ndarray]()
-    played = run(empty, case.until_s, rule.values, new_generator(seed, 0), parts, caches)
+    weights = [] if weight is None else [weight] + [0.0] * (len(GATE_TERMS) + len(PLACE_TERMS) - 1)
+    played = run(empty, case.until_s, np.append(rule.values, weights), new_generator(seed, 0), parts, caches)
     rows = np.concatenate(parts)
     by_call = {(int(row["session"]), int(row["call"])): row for row in rows}
     assert len(rows) == len(by_call) == len(expected)
@@ -80,10 +104,13 @@ def test_a_gate_reads_the_memory_of_its_router(seed: int) -> None:
 
 
 # An emptied replica takes a call beyond the offers; two agents are idle since one step; a context is evicted between
-# two ends of planned steps.
-@pytest.mark.parametrize(("seed", "caches"), [(500100, "own"), (500360, "own"), (12713012, "exact")])
-def test_rare_events_are_those_of_the_independent_model(seed: int, caches: str) -> None:
-    agree(seed, caches)
+# two ends of planned steps, which the rule sees, or the gate.
+@pytest.mark.parametrize(
+    ("seed", "caches", "weight"),
+    [(500100, "own", None), (500360, "own", None), (12713012, "exact", None), (11, "exact", -2.0), (66, "exact", 2.0)],
+)
+def test_rare_events_are_those_of_the_independent_model(seed: int, caches: str, weight: float | None) -> None:
+    agree(seed, caches, weight)
 
 
 @pytest.mark.slow
@@ -98,6 +125,13 @@ def test_300_gates_read_the_memory_of_their_routers(seed: int) -> None:
 @given(st.integers(0, 2**32 - 1), st.sampled_from(["exact", 0.3, 2.0, 1e9]))
 def test_300_gates_read_the_caches_as_they_were_read(seed: int, caches: float | str) -> None:
     agree(seed, caches)
+
+
+@pytest.mark.slow
+@settings(max_examples=300, phases=[Phase.generate])
+@given(st.integers(0, 2**32 - 1), st.floats(-3.0, 3.0))
+def test_300_gates_that_follow_the_state_read_the_caches_of_now(seed: int, weight: float) -> None:
+    agree(seed, "exact", weight)
 
 
 def test_the_cases_hold_calls() -> None:
