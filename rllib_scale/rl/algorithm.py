@@ -32,8 +32,8 @@ from rllib_scale.rl.settings import refuse_unfollowed
 COMPONENT_REMOTE_SAMPLERS = "remote_samplers"
 MAX_REPEATS = 10
 ROUNDS_BETWEEN_SNAPSHOTS = 16
-"""Of sampling, which a lost environment runner repeats; a snapshot is several times as large as the episodes of a round
-of DQN."""
+"""Rounds of sampling that a lost environment runner repeats; a snapshot is several times as large as the episodes of
+one round of DQN."""
 RESTART_TIMEOUT_S = 180.0
 """Within which a lost environment runner must restart: Ray may have to notice the loss of a node first."""
 NOT_BY_REPEATING = {"ignore_env_runner_failures": "restart_failed_env_runners"}
@@ -62,10 +62,10 @@ class Failure(NamedTuple):
 
 
 class Asking(Algorithm):
-    """What asks its remote environment runners for work, and waits for those that are lost."""
+    """An algorithm that asks its remote environment runners for work and waits for lost ones."""
 
     runner_restarts = 0
-    """How often a remote environment runner was lost and came back."""
+    """Number of times that a remote environment runner was lost and came back."""
 
     def setup(self, config: Any) -> None:
         """Build as RLlib does."""
@@ -73,7 +73,7 @@ class Asking(Algorithm):
         super().setup(config)
 
     def remote_runners(self) -> set[int]:
-        """Their indices."""
+        """Indices of the remote environment runners."""
         return set(range(1, self.env_runner_group.num_remote_workers() + 1))
 
     def ask(self, work: Callable[[EnvRunner], Any], runners: set[int]) -> list[tuple[int, str, Any]]:
@@ -116,12 +116,12 @@ class Asking(Algorithm):
 
 
 class ExactSampling(Asking):
-    """Algorithms to which the loss of a remote environment runner makes no difference.
+    """Algorithms whose results do not change when a remote environment runner is lost.
 
-    RLlib trains on what the other runners deliver, or on nothing, and a restarted runner begins its workloads anew. It
-    does not notice a runner that was lost and restarted while nobody called it. Here a lost runner, once it is back,
-    gets the sampler of the last snapshot, repeats the rounds of sampling since then with the weights of each, and then
-    samples what the others have sampled. The result is bit for bit that of a training without the loss. RLlib's
+    RLlib trains on what the other runners deliver, or on nothing, and a restarted runner starts its workloads from the
+    beginning. It does not notice a runner that was lost and restarted between two calls. Here a lost runner, once it is
+    back, gets the sampler of the last snapshot, repeats the rounds of sampling since then with the weights of each, and
+    then samples what the others have sampled. The result is bit for bit that of a training without the loss. RLlib's
     checkpoints hold the state of the local runner alone; they are completed by the sampler of each remote one.
     """
 
@@ -164,7 +164,7 @@ class ExactSampling(Asking):
             missing = self.remote_runners() - set(results)
             # Only those without a result are asked again: the others have gone on with their workloads.
             answers = self.ask(work, missing)
-            # An answer from another process is of a runner that was restarted unnoticed: it began its workloads anew.
+            # Another process answers for a runner that was restarted unnoticed: its workloads start from the beginning.
             results |= {index: result for index, process, result in answers if process == self._processes.get(index)}
             missing -= set(results)
             if not missing:
@@ -181,7 +181,7 @@ class ExactSampling(Asking):
         self._rounds.clear()
 
     def _catch_up(self, runners: set[int]) -> None:
-        """Bring runners, in whatever process they are now, to the end of the last round."""
+        """Bring runners, which may be in new processes, to the end of the last round."""
         samplers = {index: state for index, state in self._samplers.items() if index in runners}
         rounds, weights = list(self._rounds), self._weights()
 
@@ -207,7 +207,7 @@ class ExactSampling(Asking):
         not_components: str | Collection[str] | None = None,
         **kwargs: Any,
     ) -> dict[str, Any]:
-        """RLlib's state; if it is to be complete, also the sampler of each remote `ArrayEnvRunner`."""
+        """RLlib's state; a complete one also has the sampler of each remote `ArrayEnvRunner`."""
         state: dict[str, Any] = super().get_state(components, not_components=not_components, **kwargs)
         # A snapshot is a point from which all can be repeated, so the rounds before it are not needed any more.
         if components is None:
@@ -230,12 +230,12 @@ class SchedulingPPO(ExactSampling, PPO):
     """RLlib's PPO with exact sampling."""
 
     def training_step(self) -> None:
-        """As `PPO.training_step`, whose samples are here those of all environment runners."""
+        """Like `PPO.training_step`, but with the samples of all environment runners."""
         config, metrics = self.config, self.metrics
         episodes: list[SingleAgentEpisode] = []
         results: list[Any] = []
         with metrics.log_time((TIMERS, ENV_RUNNER_SAMPLING_TIMER)):
-            # In the order of runners, not of arrival: what is trained on does not depend on who was fast.
+            # Ordered by runner, not by arrival: the training data do not depend on the speed of runners.
             while sum(map(len, episodes)) < config.total_train_batch_size:
                 sampled, of_runners = self.sample_round(lambda runner: runner.sample())
                 episodes += sampled

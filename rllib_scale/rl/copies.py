@@ -1,4 +1,4 @@
-"""RLlib's PPO on copies of episodes: the environment runner that plays them, and what its learner does otherwise."""
+"""RLlib's PPO on copies of episodes: their environment runner, module and learner."""
 
 from __future__ import annotations
 
@@ -23,8 +23,9 @@ from rllib_scale.rl.settings import ppo_of
 class CopiesRunner(ArrayEnvRunner):
     """Each call plays one group to its end, and returns some of its decisions, drawn at random, as episodes.
 
-    Decisions of one episode tell nearly the same, and playing costs as much as learning: few of each of many problems
-    tell more than all of a few. What passes between two that are kept, time and reward, stands with the first.
+    Decisions of one episode are nearly redundant, and playing costs as much as learning: a few decisions of each of
+    many problems are worth more than all decisions of a few. Time and reward between two kept decisions count for the
+    first.
 
     Raises:
         UserError: a setting of RLlib asks for its own environment runner, which plays no copies.
@@ -46,10 +47,10 @@ class CopiesRunner(ArrayEnvRunner):
             self._needs_initial_reset = False
             columns = self._played(copies, explore, random_actions)
         if self._ppo.advantage == "group":
-            # The baseline of a decision is the mean return of the copies from that time on; see group.py.
+            # The baseline of a decision is the mean return of the other copies from that time on; see group.py.
             rewards, elapsed = ([each[name] for each in columns] for name in ("reward", "elapsed"))
-            # Over the mean return, and times the decisions of which each that is kept stands for an equal share: the
-            # gradient is that of the mean over problems of the log of the mean response time.
+            # Divided by the mean return per decision: the gradient is that of the mean over problems of the log of the
+            # mean response time.
             unit = abs(sum(float(each.sum()) for each in rewards)) / sum(map(len, rewards))
             found = group_advantages(rewards, elapsed, self._ppo.horizon_s)
             for each, advantages in zip(columns, found, strict=True):
@@ -82,16 +83,16 @@ class CopiesRunner(ArrayEnvRunner):
         if not steps:
             return []
         who, *fields = (np.concatenate(parts) for parts in zip(*steps, strict=True))
-        # From the order of time to that of copies: a stable sort keeps the steps of each in order.
+        # Sort by copy: a stable sort keeps the steps of each in the order of time.
         ends = np.cumsum(np.bincount(who, minlength=self.num_envs))[:-1]
         by_copy = zip(*(np.split(field[np.argsort(who, kind="stable")], ends) for field in fields), strict=True)
         return [self._columns(copies, b, *own) for b, own in enumerate(by_copy)]
 
     def _kept(self, columns: list[dict[str, np.ndarray]]) -> list[dict[str, np.ndarray]]:
-        """The columns of the decisions of a group that are learned from."""
+        """Columns of a random subset of the decisions of a group, on which the learner trains."""
         ends = np.cumsum([len(each["reward"]) for each in columns])
         most = self._ppo.steps_per_epoch // self._ppo.groups
-        # Uniform without replacement over the decisions of the whole group, then in their order again.
+        # Uniform without replacement over the decisions of the whole group, then in their original order.
         at = np.sort(self._generator.permutation(ends[-1])[:most])
         kept: list[dict[str, np.ndarray]] = []
         for each, rows in zip(columns, np.split(at, np.searchsorted(at, ends[:-1])), strict=True):
@@ -108,7 +109,7 @@ class CopiesRunner(ArrayEnvRunner):
     def _columns(
         copies: CopiesVectorEnv, b: int, rows: Any, actions: Any, logits: Any, logp: Any, earned: Any, passed: Any
     ) -> Any:
-        # What was earned since a decision is known at the next one: shifted by one, and the end gives the last.
+        # The reward since a decision is known at the next one: shift by one; the end gives the last.
         last, cut = np.arange(len(rows)) == len(rows) - 1, bool(copies.engine.truncated[b])
         return {
             "observations": np.concatenate([rows, rows[-1:]]),
@@ -123,7 +124,7 @@ class CopiesRunner(ArrayEnvRunner):
 
 
 class CopiesModule(SchedulingModule):
-    """The module of methods that play copies: logits are those of the network times `sharpness`, which rises."""
+    """Module of a training with copies: its logits are those of the network times `sharpness`, which rises."""
 
     def setup(self) -> None:
         """Build network and critic."""
@@ -140,7 +141,7 @@ class CopiesModule(SchedulingModule):
 
 
 class CopiesLearner(SchedulingLearner):
-    """PPO without a critic where the advantages are those over copies, and with the sharpness of the epoch."""
+    """PPO without a critic where advantages are relative to other copies; it sets the sharpness of each epoch."""
 
     def loss_weights(self) -> Weights:
         """See `SchedulingLearner.loss_weights`."""
@@ -148,7 +149,7 @@ class CopiesLearner(SchedulingLearner):
         return weights if self.ppo.advantage == "critic" else weights._replace(value=0.0)
 
     def after_gradient_based_update(self, *, timesteps: dict[str, Any]) -> None:
-        """As `SchedulingLearner`; runners get the sharpness of the next epoch with its weights."""
+        """See `SchedulingLearner`; runners get the sharpness of the next epoch with its weights."""
         super().after_gradient_based_update(timesteps=timesteps)
         # Geometric from 1 to the final sharpness: the same factor in every epoch.
         share = min(1.0, self.epoch / self.ppo.epochs)

@@ -1,4 +1,4 @@
-"""The vector environment of copies: one episode side by side, so that returns differ by the decisions alone."""
+"""Vector environment of copies of one episode, so that returns differ by the decisions alone."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from rllib_scale.workloads.model import Workload
 
 
 class CopiesVectorEnv(VectorEnv[Any, Any, Any]):
-    """G copies of one episode side by side, in rounds in the order of `adaptive-price`; see `AskedVisits`.
+    """G copies of one episode, in rounds in the order of `adaptive-price`; see `AskedVisits`.
 
     Each copy's action is the server for the task that it visits; the observation is that task's row of the feature set
-    `relative`. Rounds take turns: nobody's clock runs on before every round is over. The next group begins by `begin`.
+    `relative`. No clock advances before the rounds of all copies are over. `begin` starts the next group.
 
     Args:
         num_envs: G.
         config: the problem.
         trial_seed: with RLlib's seed it decides the episodes.
-        problems: of which each group draws one; None: `config` is played.
+        problems: each group draws one of them; None: `config` is played.
         network: as for `AskedVisits`.
 
     Attributes:
@@ -71,8 +71,8 @@ class CopiesVectorEnv(VectorEnv[Any, Any, Any]):
         return self.rows.copy(), {}
 
     def begin(self, workload: Workload | None = None) -> None:
-        """Begin the next group, of a given workload where there is one."""
-        # One seed and one episode for all copies: returns differ by the decisions alone, and their mean is a baseline.
+        """Begin the next group, with the given workload if any."""
+        # One seed and one episode for all copies: the mean of their returns is a baseline.
         env, seeds = self.config, [self._seed] * self.num_envs
         if self.problems is not None:
             env = draw_problem(self.problems, env, self._seed, self._group)
@@ -96,7 +96,7 @@ class CopiesVectorEnv(VectorEnv[Any, Any, Any]):
 
     def step(self, actions: NDArray[np.int64]) -> StepResult:
         """Give server (G,) of each copy that decides to the task that it visits; those of the others are ignored."""
-        # Reward and time since a copy's last decision belong to that one: the sums begin anew.
+        # Reward and time until now belong to the decision before: reset the sums.
         asked = self.deciding
         self.earned[asked] = self.passed[asked] = 0.0
         self.visits.choose(actions)
@@ -116,7 +116,7 @@ class CopiesVectorEnv(VectorEnv[Any, Any, Any]):
 
     def _carry_out(self) -> None:
         engine, answers = self.engine, self.visits.answers()
-        # Answers that wait (-2 - server) are the round's own: tasks that do not start go on waiting in the engine.
+        # Answers that wait (-2 - server) are internal to the round: in the engine their tasks just keep waiting.
         going, before = ~engine.done, engine.clock.copy()
         engine.dispatch(answers[answers[:, 3] >= 0])
         # An ended copy keeps the last reward in its array; it is counted once.
@@ -124,9 +124,9 @@ class CopiesVectorEnv(VectorEnv[Any, Any, Any]):
         self.passed += engine.clock - before
 
     def get_state(self) -> dict[str, int]:
-        """Which group comes next."""
+        """Seed and number of the next group."""
         return {"seed": self._seed, "group": self._group}
 
     def set_state(self, state: Mapping[str, int]) -> None:
-        """Go on behind the group that was played when `get_state` was called."""
+        """Continue after the group that was played when `get_state` was called."""
         self._seed, self._group = state["seed"], state["group"]

@@ -1,4 +1,4 @@
-"""What several learners compute together. Gradients of the module are averaged by RLlib (torch's DDP)."""
+"""Computations over several learners. RLlib averages gradients of the module (torch's DDP)."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ def num_learners() -> int:
 def gathered(rows: Tensor) -> Tensor:
     """(W B, ...) the rows (B, ...) of all W learners, by rank. B is the same everywhere.
 
-    A learner's own rows carry W times their gradient. For RLlib averages gradients over learners: right for a mean over
-    rows, but 1/W of a term that every learner computes of all rows, as the covariance of SRR.
+    A learner's own rows carry W times their gradient, because RLlib averages gradients over learners. That is right for
+    a mean over rows, but gives 1/W of a term that every learner computes from all rows, such as the covariance of SRR.
     """
     if (learners := num_learners()) == 1:
         return rows
@@ -27,12 +27,12 @@ def gathered(rows: Tensor) -> Tensor:
 
 
 def own(rows: Tensor) -> Tensor:
-    """(B, ...) a learner's own of the rows that `gathered` returned."""
+    """(B, ...) the rows of this learner in the result of `gathered`."""
     return rows if (learners := num_learners()) == 1 else rows.chunk(learners)[distributed.get_rank()]
 
 
 def average_gradient(parameter: Tensor) -> None:
-    """Average in place the gradient of a parameter outside the module, which DDP does not know."""
+    """Average in place the gradient of a parameter outside the module, which DDP does not handle."""
     if (learners := num_learners()) > 1 and parameter.grad is not None:
         distributed.all_reduce(parameter.grad)
         parameter.grad /= learners

@@ -1,4 +1,4 @@
-"""Training on a range of problems: the number of servers and the load are drawn anew for each episode."""
+"""Training on a range of problems: the number of servers and the load are drawn for each episode."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from rllib_scale.workloads.family import draw_played
 from rllib_scale.workloads.random_numbers import words_of
 
 _PROBLEM_STREAM = 2
-"""Spawn key that keeps these draws apart from those of workloads, which are of the same seeds."""
+"""Spawn key that separates these draws from those of workloads, which have the same seeds."""
 
 
 def padded(env: EnvConfig, rows: int) -> EnvConfig:
-    """The problem with empty rows behind its servers, so many in all."""
+    """The problem with empty rows after its servers, `rows` in all."""
     cluster = env.cluster.model_copy(update={"empty_slots": rows - env.cluster.num_servers})
     return env.model_copy(update={"cluster": cluster})
 
@@ -31,7 +31,7 @@ def largest(problems: ProblemsConfig, env: EnvConfig) -> EnvConfig:
 
 
 def draw_problem(problems: ProblemsConfig, env: EnvConfig, seed: int, episode: int) -> EnvConfig:
-    """The problem of an episode, decided by (seed, episode); as many rows as the largest."""
+    """The problem of an episode, decided by (seed, episode); padded to the rows of the largest."""
     rows = largest(problems, env).cluster.num_rows
     if problems.family is not None:
         return padded(draw_played(problems, env, seed, episode), rows)
@@ -46,11 +46,11 @@ def _concatenated(name: str) -> Any:
 
 
 class DrawnEngines:
-    """B environments of an engine each, for each plays a problem of its own; to a vector environment, one engine.
+    """B environments with one engine each, as each plays another problem; a vector environment sees one engine.
 
     Args:
-        config: the problem of which others are drawn.
-        problems: which.
+        config: the problem that `problems` varies.
+        problems: the distribution of problems.
         num_envs: B.
     """
 
@@ -76,14 +76,14 @@ class DrawnEngines:
     ) -> None:
         """Begin the episodes (seed, episode), (B,) each."""
         if workload is not None:
-            raise ValueError("workloads are drawn here, for problems are")
+            raise ValueError("workload: not with drawn problems, whose workloads are drawn")
         for b in range(self.num_envs):
             self._begin(b, int(seeds[b]), int(episodes[b]))
 
     def step(
         self, actions: NDArray[np.int64], begin: tuple[NDArray[np.bool_], NDArray[np.int64], NDArray[np.int64]]
     ) -> None:
-        """As `Engine.step`."""
+        """See `Engine.step`."""
         which, seeds, episodes = begin
         for b, engine in enumerate(self._engines):
             if which[b]:
@@ -93,7 +93,7 @@ class DrawnEngines:
 
     def _begin(self, b: int, seed: int, episode: int) -> None:
         self._playing[b] = (seed, episode)
-        # A problem of its own has another cluster: the arrays of the engine before do not fit it.
+        # Another problem has another cluster: the arrays of the former engine do not fit it.
         self._engines[b] = Engine(draw_problem(self._problems, self._drawn_of, seed, episode))
         self._engines[b].reset([seed], [episode])
 
@@ -107,19 +107,19 @@ class DrawnEngines:
     done, truncated = _concatenated("done"), _concatenated("truncated")
 
     def waits(self, b: int) -> bool:
-        """Of environment b."""
+        """See `Engine`; b is the environment."""
         return self._engines[b].waits()
 
     def metrics(self, b: int) -> dict[str, float | int]:
-        """Of environment b."""
+        """See `Engine`; b is the environment."""
         return self._engines[b].metrics()
 
     def get_state(self) -> dict[str, Any]:
-        """What `set_state` needs to go on exactly from here."""
+        """State for `set_state`."""
         return {"playing": list(self._playing), "engines": [engine.get_state() for engine in self._engines]}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Go on where `get_state` was called."""
+        """Resume where `get_state` was called."""
         self._playing = list(state["playing"])
         for b, (seed, episode) in enumerate(self._playing):
             self._engines[b] = Engine(draw_problem(self._problems, self._drawn_of, seed, episode))

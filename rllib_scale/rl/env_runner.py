@@ -54,7 +54,7 @@ class _Ongoing:
 
 
 class _Chunk:
-    """What B environments did in S consecutive steps, as rows (B, ...) by step."""
+    """Records of B environments over S consecutive steps, as rows (B, ...) by step."""
 
     def __init__(self, observation: np.ndarray, awaits_reset: np.ndarray) -> None:
         self.observation = observation
@@ -95,11 +95,11 @@ def normalised(logits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 class ArrayEnvRunner(SingleAgentEnvRunner):
     """Samples the batched environment with preallocated arrays and one compiled forward a step.
 
-    Keeps the contract of SingleAgentEnvRunner but for the infos of steps: the last one of an episode holds its metrics,
-    the others are empty. Where a setting asks for work at each step (connectors, callbacks, a GPU), and for other
-    environments and modules than this package's, SingleAgentEnvRunner does the work. Exploration draws from the policy
-    by one generator of its own, seeded by (seed, worker index). `get_state` holds environments and generator too, so
-    that a restored runner goes on with the very same step.
+    It keeps the contract of SingleAgentEnvRunner except for the infos of steps: the last one of an episode holds its
+    metrics, the others are empty. SingleAgentEnvRunner does the work where a setting needs work at each step
+    (connectors, callbacks, a GPU), and for environments and modules of other packages. Exploration draws from the
+    policy with one generator, seeded by (seed, worker index). `get_state` holds environments and generator too, so that
+    a restored runner continues with the same step.
     """
 
     SAMPLES: type[VectorEnv[Any, Any, Any]] = TrainingVectorEnv
@@ -142,7 +142,7 @@ class ArrayEnvRunner(SingleAgentEnvRunner):
         return env
 
     def _compiled_forward(self) -> Forward:
-        """The compiled network, made anew where the weights have changed since."""
+        """The compiled network, remade after the weights have changed."""
         # Torch counts a tensor's changes in place: weights that RLlib loads are noticed without a comparison.
         version = tuple(parameter._version for parameter in self.module.parameters())
         if self._forward is None or self._version != version:
@@ -216,9 +216,9 @@ class ArrayEnvRunner(SingleAgentEnvRunner):
 
         Args:
             chunk: what was sampled.
-            num_episodes: so many whole episodes, those that ended first, and nothing else; None: everything.
+            num_episodes: return only this number of whole episodes, the first to end; None: return everything.
         """
-        # As RLlib's runner: the episodes that end first, those of one step in the order of environments.
+        # Like RLlib's runner: the first episodes to end; those of one step in the order of environments.
         wanted = list(chunk.metrics)[:num_episodes]  # (step, environment) of each end, in the order of time
         complete: dict[tuple[int, int], SingleAgentEpisode] = {}
         pieces = []
@@ -298,7 +298,7 @@ class ArrayEnvRunner(SingleAgentEnvRunner):
         not_components: str | Collection[str] | None = None,
         **kwargs: Any,
     ) -> dict[str, Any]:
-        """As SingleAgentEnvRunner, and the `sampler`: environments, generator and the episodes under way."""
+        """State of SingleAgentEnvRunner, and the `sampler`: environments, generator and current episodes."""
         state = super().get_state(components, not_components=not_components, **kwargs)
         if self._obstacle() is None and (components is None or COMPONENT_SAMPLER in components):
             state[COMPONENT_SAMPLER] = {
@@ -313,7 +313,7 @@ class ArrayEnvRunner(SingleAgentEnvRunner):
         return state
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Go on where `get_state` was called."""
+        """Resume where `get_state` was called."""
         sampler = state.get(COMPONENT_SAMPLER)
         # RLlib also hands one runner's state to others: their environments stay their own.
         if self._obstacle() is None and sampler is not None and sampler["worker_index"] == self.worker_index:

@@ -52,7 +52,7 @@ class EpisodeMetrics(RLlibCallback):
 def build_algorithm_config(trial: TrialConfig) -> AlgorithmConfig:
     """The RLlib configuration of a trial.
 
-    Every setting stands here or in the trial; where RLlib's default differs from the paper it is set.
+    Every setting is given here or by the trial; where RLlib's default differs from the paper it is set.
     """
     register_training_env()
     algorithms: dict[str, Callable[[TrialConfig], AlgorithmConfig]] = {
@@ -172,7 +172,7 @@ def _sac(trial: TrialConfig) -> AlgorithmConfig:
 def _off_policy(
     config: AlgorithmConfig, module: type[RLModule], trial: TrialConfig, **training: Any
 ) -> AlgorithmConfig:
-    """What DQN and SAC share, with what is their own in `training`. When and on what they update is `OffPolicy`'s."""
+    """Settings that DQN and SAC share, and others in `training`. `OffPolicy` decides when and on what they update."""
     settings = off_policy_of(trial)
     return (
         config.training(
@@ -187,7 +187,7 @@ def _off_policy(
 
 
 def is_epoch(algorithm: Algorithm, result: dict[str, Any], epoch: int) -> bool:
-    """Whether `Algorithm.train` finished an epoch, 1 being the first: without samples it returns all the same."""
+    """Whether `Algorithm.train` finished an epoch (1 is the first): it also returns without samples."""
     if isinstance(algorithm, OffPolicy):  # nothing is learned from before the warm-up ends
         return algorithm.env_steps >= epoch * algorithm.settings.steps_per_epoch
     return DEFAULT_MODULE_ID in result.get("learners", {})

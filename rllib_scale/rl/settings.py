@@ -1,4 +1,4 @@
-"""Settings of RLlib that our faster parts do not follow: RLlib's own path does the work, or they are refused."""
+"""Settings of RLlib that our faster parts do not support: RLlib's own path does the work, or they are refused."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FOLLOWED_BY_RLLIBS_RUNNER = (
     "restart_failed_sub_environments",
     "_env_to_module_connector",
     "_module_to_env_connector",
-    "_learner_connector",  # it may look at each step's info, or back beyond the beginning of a piece
+    "_learner_connector",  # it may read each step's info, or steps before the beginning of a piece
 )
 STEP_CALLBACKS = ("on_episode_created", "on_episode_start", "on_episode_step")
 NOT_ON_THE_NEW_API_STACK = {
@@ -30,7 +30,7 @@ NOT_ON_THE_NEW_API_STACK = {
     "clip_rewards": "a reward function of the trial (algorithm.reward)",
     "output": "RLlib's OfflineSingleAgentEnvRunner as env_runner_cls",
 }
-"""RLlib itself ignores these where an environment runner is named; what does their work."""
+"""RLlib itself ignores these where an environment runner is named; by each, its replacement."""
 NOT_BY_PPO = {
     "use_critic": "vf_loss_coeff 0",
     "use_gae": "lambda_ 1",
@@ -58,11 +58,11 @@ NOT_OFF_POLICY = {
 
 
 def refuse_unfollowed(config: AlgorithmConfig, instead: Mapping[str, str]) -> None:
-    """Refuse settings that nothing here would follow.
+    """Refuse settings that would have no effect.
 
     Args:
         config: of an algorithm.
-        instead: by attributes that must hold RLlib's default: what does their work, if anything.
+        instead: attributes that must have RLlib's default, each with its replacement, if any.
 
     Raises:
         UserError: one is set.
@@ -87,7 +87,7 @@ def fixed_rate(config: AlgorithmConfig, name: str) -> float:
 
 
 def obstacle_to_lean_learner(config: AlgorithmConfig) -> str | None:
-    """The setting for which RLlib's own update has to do the work; None: there is none."""
+    """The setting that needs RLlib's own update; None: no setting does."""
     if config.num_learners > 1:
         return f"num_learners {config.num_learners}"
     if config.num_gpus_per_learner > 0:
@@ -100,7 +100,7 @@ def obstacle_to_lean_learner(config: AlgorithmConfig) -> str | None:
 
 
 def obstacle_to_array_sampling(config: AlgorithmConfig, callbacks: Iterable[Any]) -> str | None:
-    """The setting for which RLlib's own environment runner has to do the work; None: there is none."""
+    """The setting that needs RLlib's own environment runner; None: no setting does."""
     for pipeline in ("env_to_module", "module_to_env"):
         if not getattr(config, f"add_default_connectors_to_{pipeline}_pipeline"):
             return f"add_default_connectors_to_{pipeline}_pipeline False"
@@ -113,14 +113,14 @@ def obstacle_to_array_sampling(config: AlgorithmConfig, callbacks: Iterable[Any]
 
 
 def listens(config: AlgorithmConfig, callbacks: Iterable[Any], name: str) -> bool:
-    """Whether a callback that is not this package's is to be called by that name."""
+    """Whether a callback of another package has a method of this name."""
     kinds = [type(each) for each in callbacks if not str(type(each).__module__).startswith("rllib_scale.")]
     own = getattr(RLlibCallback, name)
     return bool(getattr(config, f"callbacks_{name}")) or any(getattr(kind, name) is not own for kind in kinds)
 
 
 def overridden(kind: type, methods: Iterable[str]) -> str | None:
-    """The first of these methods in which a class differs from the one of this package, or of RLlib, under it."""
+    """The first of these methods that a class overrides, compared with its base in this package or RLlib."""
     ours = next(base for base in kind.__mro__ if str(base.__module__).split(".")[0] in ("rllib_scale", "ray"))
     return next((f"{kind.__name__}.{name}" for name in methods if getattr(kind, name) is not getattr(ours, name)), None)
 

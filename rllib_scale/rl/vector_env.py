@@ -26,12 +26,12 @@ _TRAINING_STREAM = 1
 
 @dataclass(frozen=True)
 class TrainingStep:
-    """What B environments did in one step: what a user-defined reward receives, all of them at once.
+    """One step of B environments, as a user-defined reward gets it.
 
     Attributes:
         observation: (B, W) float32 that the decision was made on, of the problem's feature set.
-        action: (B,) the server that was named.
-        outcome: (B,) what came of it, index into `rllib_scale.observation.answers.OUTCOMES`.
+        action: (B,) the chosen server.
+        outcome: (B,) its outcome, index into `rllib_scale.observation.answers.OUTCOMES`.
         elapsed_s: (B,) time from the decision to the next one, or to the end [s].
         clock_s: (B,) time of the next decision, or of the end [s].
         done: (B,) bool, whether the episode ended.
@@ -48,10 +48,10 @@ class TrainingStep:
 
 
 def own_reward(name: str) -> Callable[[TrainingStep], NDArray[np.float64]]:
-    """A pinned, user-defined function from what was done to rewards (B,).
+    """A pinned, user-defined function from a step to rewards (B,).
 
     Raises:
-        UserError: there is none, or, from what is returned, it gave something else.
+        UserError: it does not exist; or, raised by the returned function, its result is no array (B,).
     """
     found = plugins.load("reward", name, [])[0]
     if not callable(found):
@@ -83,7 +83,7 @@ def training_space(config: EnvConfig) -> gymnasium.spaces.Box:
     if not config.masked:
         return space
     rows = config.cluster.num_rows
-    # The mask stands behind the observation in one row: RLlib then needs no dictionary, which it would copy.
+    # Observation and mask are one row: RLlib then needs no dictionary, which it would copy.
     low, high = np.append(space.low, np.zeros(rows)), np.append(space.high, np.ones(rows))
     return gymnasium.spaces.Box(low.astype(np.float32), high.astype(np.float32), dtype=np.float32)
 
@@ -125,7 +125,7 @@ class TrainingVectorEnv(SchedulingVectorEnv):
         self.trial_seed = trial_seed
         self.reward_unit = reward_unit
         self._own_reward = None if reward is None else own_reward(reward)
-        self._width = observation_space(self.config).shape[0]  # of what is shown without the mask
+        self._width = observation_space(self.config).shape[0]  # width of the observation without the mask
         if problems is not None:
             self._engine: Any = DrawnEngines(config, problems, num_envs)
         self._rows = np.zeros((num_envs, *self.single_observation_space.shape), dtype=np.float32)  # type: ignore[misc]

@@ -1,10 +1,9 @@
-"""Behaviour cloning as an RLlib algorithm: an epoch is `steps_per_epoch` of an expert's decisions, once each.
+"""Behaviour cloning as an RLlib algorithm: an epoch trains once on each of `steps_per_epoch` decisions of an expert.
 
-RLlib has a BC of its own, which reads recorded episodes by Ray Data. Its reading tasks need CPUs beside those of the
-training's placement group, where a sweep that fills the cluster leaves none; and where it is in the data is no part of
-its checkpoints, so that a training that was interrupted would not go on with the row that came next. Here the expert
-plays (seed, episode) pairs, which are played again where a training goes on, and the order in which they are learned
-from follows from seed and epoch.
+RLlib's BC reads recorded episodes by Ray Data. Its reading tasks need CPUs outside the training's placement group, and
+a sweep that fills the cluster leaves none; and its checkpoints do not hold the position in the data, so that an
+interrupted training would not resume with the next row. Here the expert plays (seed, episode) pairs, which are played
+again when a training resumes, and seed and epoch decide the order of the rows.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ NOT_BY_IMITATION = dict.fromkeys(vars(PPOConfig()).keys() - vars(AlgorithmConfig
     "num_learners": "",
     "shuffle_batch_per_epoch": "",
 }
-"""What PPO adds to the settings of an algorithm, and some of these; see `refuse_unfollowed`."""
+"""PPO's additions to the settings of an algorithm, and some of the latter; see `refuse_unfollowed`."""
 ALIKE = "alike"
 """Column of the rows of the action space that are as good an answer as the expert's."""
 AT_ONCE = 4096
@@ -74,7 +73,7 @@ class DemonstrationTensors:
     def of_epoch(self, epoch: int) -> Tensor:
         """(size,) row numbers of an epoch, 0 being the first: pass after pass, each in a new order."""
         first, last = epoch * self._size, (epoch + 1) * self._size
-        # Epochs cut an endless sequence of passes: one may end in the middle of a pass, the next goes on there.
+        # Epochs cut an endless sequence of passes: an epoch may begin in the middle of a pass.
         passes = range(first // len(self), -(-last // len(self)))
         order = np.concatenate([self._order(number) for number in passes])
         start = first - passes.start * len(self)

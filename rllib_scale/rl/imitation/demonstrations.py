@@ -1,9 +1,9 @@
-"""What an expert chooses in episodes that it plays itself, as rows to learn from. Ray's part is `collect` alone.
+"""Choices of an expert in episodes that it plays itself, as training rows. Only `collect` uses Ray.
 
-The expert is asked what the learner will be asked: on which server the task that is offered now starts, or for which it
-waits. A rule is asked as ever. A dispatcher, which visits the waiting tasks in an order of its own, is asked about the
-one that the problem's order (`decision.order`) offers, with all servers as the answers before it in the round left
-them; so what is cloned is its choice of servers, and its order only where the problem has the same.
+The expert gets the learner's question: on which server the offered task starts, or for which server it waits. A rule
+decides task by task anyway. A dispatcher, which has another order of the waiting tasks, is asked about the task that
+the problem's order (`decision.order`) offers, with all servers as the earlier answers of the round left them. So its
+choice of servers is cloned, and its order only where the problem has the same.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from rllib_scale.simulator.engine import Engine
 from rllib_scale.workloads.random_numbers import mixed_seed, words_of
 
 EPISODES_AT_ONCE = 8
-"""Of a piece of work: the same whoever does it."""
+"""Chunk size, fixed so that results do not depend on the workers."""
 _IMITATION_STREAM = 3
 """Spawn key that keeps these seeds apart from any other use of the same numbers."""
 
@@ -35,8 +35,8 @@ _IMITATION_STREAM = 3
 class Demonstrations(NamedTuple):
     """T decisions of an expert, by episode and environment in the order in which they were made."""
 
-    passed: int  # decisions beside these that no learner could give: servers that it may not choose, or none at all
-    rows: np.ndarray  # (T, width) float32: what a training environment shows, see `InputSpec.split_mask`
+    passed: int  # other decisions, which a learner cannot make: a server that it may not choose, or none
+    rows: np.ndarray  # (T, width) float32: rows of a training environment, see `InputSpec.split_mask`
     chosen: np.ndarray  # (T,) int64 server
     alike: np.ndarray  # (T, N) bool: servers that are as good an answer, see `alike`
     choosable: np.ndarray  # (T, N) bool: servers that a network may choose
@@ -166,7 +166,7 @@ def alike(spec: InputSpec, rows: np.ndarray, fit: np.ndarray, chosen: np.ndarray
 
 
 def _by_episode(kept: list[tuple[np.ndarray, ...]], passed: int) -> Demonstrations:
-    """Sorted by environment: what an episode gives stands together, whatever others last longer."""
+    """Sorted by environment: the rows of an episode are contiguous."""
     which, *columns = (np.concatenate(parts) for parts in zip(*kept, strict=True))
     order = np.argsort(which, kind="stable")
     return Demonstrations(passed, *(column[order] for column in columns))
@@ -179,12 +179,12 @@ def joined(parts: Sequence[Demonstrations]) -> Demonstrations:
 
 
 def collect(trial: TrialConfig) -> tuple[Demonstrations, Demonstrations]:
-    """What a trial learns from and what is held out: here, or by Ray tasks of a CPU each where it has env runners.
+    """Training and holdout rows of a trial: played here, or by Ray tasks of one CPU each if it has env runners.
 
-    The episodes are cut into the same pieces and joined in the same order whoever plays them.
+    The chunks of episodes and their order do not depend on the number of tasks.
 
     Raises:
-        UserError: nothing can be learned: see `demonstrate`; or no decision is one that a learner could give.
+        UserError: see `demonstrate`; or there is no decision that a learner could make.
     """
     settings = _settings(trial)
     numbers = list(range(settings.episodes + settings.holdout_episodes))

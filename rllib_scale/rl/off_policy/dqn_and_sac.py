@@ -54,7 +54,7 @@ class OffPolicy(ExactSampling, DQN):
     def training_step(self) -> None:
         """Train one epoch."""
         steps_per_epoch = self.settings.steps_per_epoch
-        # By the multiple, not by what was sampled: steps beyond one epoch's goal count for the next.
+        # The goal is a multiple, not relative to the steps so far: surplus steps count for the next epoch.
         goal = (self.env_steps // steps_per_epoch + 1) * steps_per_epoch
         while self.env_steps < goal:
             self._sample(min(self.settings.steps_per_round, goal - self.env_steps))
@@ -77,7 +77,7 @@ class OffPolicy(ExactSampling, DQN):
     def _update(self) -> None:
         """Make the updates that are due."""
         settings = self.settings
-        # By totals, not by rounds: how env steps fall into rounds changes no update's place.
+        # By totals, not by rounds: the size of rounds does not move any update.
         due = max(0, self.env_steps - settings.warmup_steps) // settings.steps_per_update - self.updates
         if due <= 0:
             return
@@ -115,7 +115,7 @@ class OffPolicy(ExactSampling, DQN):
         return state
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Go on where `get_state` was called."""
+        """Resume where `get_state` was called."""
         super().set_state(state)
         if COMPONENT_REPLAY in state:
             replay = state[COMPONENT_REPLAY]

@@ -1,4 +1,4 @@
-"""The learners of DQN and SAC: RLlib's losses and target networks, what is logged, and what is saved."""
+"""The learners of DQN and SAC: RLlib's losses and target networks, their logs and their state."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TOTALS = "totals"
 
 
 class DQNLearner(LeanLearner, DQNTorchLearner):
-    """RLlib's DQN. The trial stands in `learner_config_dict["trial"]` as plain data.
+    """RLlib's DQN. `learner_config_dict["trial"]` is the trial as plain data.
 
     The lean step is worth 1.28 in CPU time of an epoch of DQN, 1.40 of SAC (N = 16, 10 epochs each, interleaved).
     Logged under `TOTALS`: the sums of what `rllib_scale.results.columns.TRAINING_COLUMNS` holds the means of.
@@ -90,9 +90,9 @@ class DQNLearner(LeanLearner, DQNTorchLearner):
         return state
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Go on where `get_state` was called."""
+        """Resume where `get_state` was called."""
         super().set_state(state)
-        for optimizer, rate in self._rates:  # a copy of PBT goes on at a rate of its own, not at that of the checkpoint
+        for optimizer, rate in self._rates:  # a copy made by PBT has another rate than its checkpoint
             for group in optimizer.param_groups:
                 group["lr"] = rate
         self.last_update_ts_by_mid.update(state.get("targets_updated", {}))
@@ -117,7 +117,7 @@ class SACLearner(DQNLearner, SACTorchLearner):
         A share of the logarithm of the number of servers that may be chosen, mean over the rows: with a mask, a
         share of ln N may be out of reach, and the temperature would grow without end.
         """
-        # How many servers the mask leaves: ln of that is the largest entropy there can be.
+        # The number of servers that the mask leaves: its ln is the largest possible entropy.
         choices = (fwd_out[ACTION_LOG_PROBS] > MASKED / 2).sum(-1)
         assert isinstance(self.settings, SAC)
         self.target_entropy[module_id] = self.settings.target_entropy_share * choices.log().mean()
@@ -139,7 +139,7 @@ class SACLearner(DQNLearner, SACTorchLearner):
         return {"learning_rate": self.config.actor_lr}
 
     def postprocess_gradients_for_module(self, *, module_id: str, **kwargs: Any) -> dict[Any, Tensor]:
-        """As `DQNLearner`, with one temperature for several learners: it is no parameter of the module."""
+        """Like `DQNLearner`, with one temperature for several learners: it is no parameter of the module."""
         average_gradient(self.curr_log_alpha[module_id])
         return super().postprocess_gradients_for_module(module_id=module_id, **kwargs)
 
@@ -164,7 +164,7 @@ class SACLearner(DQNLearner, SACTorchLearner):
         return state
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Go on where `get_state` was called."""
+        """Resume where `get_state` was called."""
         super().set_state(state)
         if "log_temperature" in state:
             self.curr_log_alpha[DEFAULT_MODULE_ID].data.fill_(state["log_temperature"])

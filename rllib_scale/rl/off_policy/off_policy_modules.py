@@ -33,7 +33,7 @@ FEATURES = "features"
 class Scores(nn.Module):
     """A trial's network as RLlib's encoder: its "encoding" are the scores of the servers, and the head is the identity.
 
-    A head of its own could not mask: it does not see the observation.
+    A head could not mask: it does not see the observation.
     """
 
     def __init__(self, trial: TrialConfig) -> None:
@@ -50,7 +50,7 @@ class Scores(nn.Module):
 class DQNModule(DefaultDQNTorchRLModule):
     """Q = scores of the network; with dueling Q = V(f) + scores - their mean over the servers that may be chosen.
 
-    V is a constant of the state: the scores alone order the servers as Q does, and are what is exported. A server
+    V is constant in a state: the scores alone order the servers as Q does, and only they are exported. A server
     that must not be chosen has Q = -inf, which RLlib's loss and exploration understand.
     `model_config["trial"]` is the TrialConfig as plain data.
     """
@@ -74,11 +74,11 @@ class DQNModule(DefaultDQNTorchRLModule):
 
     @property
     def network(self) -> Network:
-        """What is exported."""
+        """The exported network."""
         return self.encoder.network
 
     def epsilon(self, env_steps: int) -> float:
-        """Share of random actions after so many env steps of the training."""
+        """Share of random actions after a number of env steps of the training."""
         return float(self.epsilon_schedule.update(env_steps))
 
     def _qf_forward_helper(self, batch: dict[str, Any], encoder: Scores, head: Any) -> dict[str, Tensor]:
@@ -111,11 +111,11 @@ class SACModule(DefaultSACTorchRLModule):
 
     @property
     def network(self) -> Network:
-        """The policy, which is what is exported."""
+        """The policy, which is exported."""
         return self.pi_encoder.network
 
     def _forward_train_discrete(self, batch: dict[str, Any]) -> dict[str, Tensor]:
-        """As RLlib's, by log_softmax: the logarithm of a softmax is -inf where a probability underflows to 0."""
+        """Like RLlib's, by log_softmax: the logarithm of a softmax is -inf where a probability underflows to 0."""
         now, following = {Columns.OBS: batch[Columns.OBS]}, {Columns.OBS: batch[Columns.NEXT_OBS]}
         logp = torch.log_softmax(self.pi_encoder(now)[ENCODER_OUT], -1)
         # Targets carry no gradient: neither the next policy nor the target networks learn by this loss.

@@ -1,4 +1,4 @@
-"""The replay buffer of DQN and SAC: transitions in arrays, drawn uniformly by a generator of its own.
+"""The replay buffer of DQN and SAC: transitions in arrays, drawn uniformly by a seeded generator.
 
 RLlib's EpisodeReplayBuffer keeps episode objects and cuts a new one out for every row it draws, and its generator
 takes no seed.
@@ -76,7 +76,7 @@ class ReplayBuffer:
         }
 
     def get_state(self) -> dict[str, Any]:
-        """Everything that `set_state` needs to go on exactly from here; unused rows are left out."""
+        """State for `set_state`, without unused rows."""
         # Until the ring is full its end is untouched, and need not be saved.
         size = min(self._written, self.capacity)
         return {
@@ -86,7 +86,7 @@ class ReplayBuffer:
         }
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Go on where `get_state` was called, on a buffer of the same capacity and width."""
+        """Resume where `get_state` was called, on a buffer of the same capacity and width."""
         for name, array in state["rows"].items():
             self._rows[name][:] = False
             self._rows[name][: len(array)] = array

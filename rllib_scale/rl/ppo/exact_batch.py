@@ -1,4 +1,4 @@
-"""Which rows of a sample an epoch learns from."""
+"""The rows of a sample on which an epoch trains."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ REFERENCE_LOGITS = "reference_logits"
 class ExactBatch(ConnectorV2):
     """Last learner connector: exactly the collected rows, shuffled, with all their columns.
 
-    RLlib's batch holds one masked bootstrap row more for every piece of an episode, and up to one row less than
-    `num_envs` too many, so that 1024 rows would not make 4 minibatches; and it shuffles from the second pass on only,
-    where a minibatch of one environment's consecutive steps has a covariance of its own.
+    RLlib's batch has one masked bootstrap row more for every piece of an episode, and up to `num_envs` - 1 rows too
+    many, so that 1024 rows would not make 4 minibatches. It also shuffles only from the second pass on, and the
+    covariance of consecutive steps of one environment differs from that of the batch.
 
     Args:
-        rows: how many rows to keep.
+        rows: number of rows to keep.
         standardise: the advantages, over the rows that are kept, those of all learners.
-        reference: observations to logits of a reference policy, which the rows are then given, too.
+        reference: maps observations to logits of a reference policy, which are added to the rows.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class ExactBatch(ConnectorV2):
             if isinstance(values, Tensor) and column != Columns.LOSS_MASK
         }
         if self.standardise:
-            # Over the kept rows of all learners: mean 0 and deviation 1 of what the epoch really learns from.
+            # Over the kept rows of all learners: mean 0 and deviation 1 over the rows on which the epoch trains.
             kept[Postprocessing.ADVANTAGES] = own(standardised(gathered(kept[Postprocessing.ADVANTAGES])))
         if self.reference is not None:
             kept[REFERENCE_LOGITS] = self.reference(kept[Columns.OBS])

@@ -1,6 +1,6 @@
 """The baseline over copies: an estimator of advantages for RLlib's PPO that needs no critic.
 
-G copies of one episode (the same cluster, the same arrivals) are played side by side by the same stochastic policy.
+The same stochastic policy plays G copies of one episode (the same cluster, the same arrivals).
 The advantage of a decision of copy g at time t is the discounted return of g from t on, less the mean over the other
 copies of theirs from the same moment t on:
 
@@ -29,9 +29,9 @@ def group_advantages(
     """Advantages (T_g,) of the decisions of each copy of one episode.
 
     Args:
-        rewards: of each copy (T_g,): earned from each decision until the next one, evenly over this time.
-        elapsed_s: of each copy (T_g,): this time [s]. The first decisions of all copies are at the same moment.
-        horizon_s: what is later by this counts 1/e; None: all counts alike.
+        rewards: (T_g,) of each copy: earned from each decision until the next one, evenly over this time.
+        elapsed_s: (T_g,) of each copy: this time [s]. The first decisions of all copies are at the same moment.
+        horizon_s: time after which a reward has a weight of 1/e; None: all rewards count alike.
     """
     lengths = np.array([len(each) for each in rewards])
     flat = [np.concatenate(parts).astype(np.float64) for parts in (rewards, elapsed_s)]
@@ -44,7 +44,7 @@ def advantages_over_others(rewards, elapsed, lengths, rate):  # type: ignore[no-
     """(T,) advantages of all copies, one after the other; see `group_advantages`. `rate` is 1 / horizon [1/s]."""
     copies, total = len(lengths), len(rewards)
     starts = np.zeros(copies + 1, dtype=np.int64)
-    returns, times = np.zeros(total + copies), np.zeros(total + copies)  # of each copy one more: its end
+    returns, times = np.zeros(total + copies), np.zeros(total + copies)  # one more for each copy: its end
     for g in range(copies):
         starts[g + 1] = starts[g] + lengths[g]
         for i in range(lengths[g]):
@@ -65,7 +65,7 @@ def advantages_over_others(rewards, elapsed, lengths, rate):  # type: ignore[no-
                 while j < last and times[j + 1] <= t:
                     j += 1
                 if j == last:
-                    break  # copy k has ended: nothing comes any more
+                    break  # copy k has ended: no more rewards
                 left = times[j + 1] - t
                 reward = rewards[j - k] * left / (times[j + 1] - times[j])
                 later = _spread(reward, left, rate) + math.exp(-rate * left) * returns[j + 1]

@@ -35,7 +35,7 @@ def train_batch(
         gamma: discount.
         lambda_: of generalised advantage estimation.
     """
-    # Every piece has one observation more than steps: its value stands for what comes after the piece.
+    # Every piece has one observation more than steps: its value replaces the rewards after the piece.
     observations = torch.from_numpy(_concatenate([episode.get_observations() for episode in episodes], np.float32))
     lengths = np.array([len(episode) for episode in episodes])
     rewards = _concatenate([episode.get_rewards() for episode in episodes], np.float64)
@@ -96,13 +96,13 @@ def advantage_estimates(rewards, values, lengths, terminated, gamma, lambda_):  
 def minibatches(batch: Batch, size: int, passes: int, shuffle: bool = True) -> Iterator[Batch]:
     """The batch in pieces of `size` rows, `passes` times over.
 
-    Where it is to `shuffle`, each pass after the first has a new order, drawn as RLlib's iterator does: from numpy's
-    global generator, after every pass, the last one too.
+    With `shuffle`, each pass after the first has a new order, drawn like that of RLlib's iterator: from numpy's global
+    generator, after every pass including the last.
     """
     for _ in range(passes):
         for pieces in zip(*(column.split(size) for column in batch.values()), strict=True):
             yield dict(zip(batch, pieces, strict=True))
-        # Also after the last pass, where RLlib draws it and drops it: the generator must stand where its own would.
+        # Also after the last pass, where RLlib draws and drops it: the generator must be in the same state.
         if shuffle:
             order = torch.from_numpy(np.random.permutation(len(batch[Columns.OBS])))  # noqa: NPY002
             batch = {name: column[order] for name, column in batch.items()}

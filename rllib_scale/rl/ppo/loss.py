@@ -23,7 +23,7 @@ class Rows(NamedTuple):
 
 
 class Outputs(NamedTuple):
-    """What the network says about the B rows."""
+    """Outputs of the network for the B rows."""
 
     features: Tensor  # (B, d)
     logits: Tensor  # (B, N)
@@ -86,7 +86,7 @@ def ppo_loss(rows: Rows, outputs: Outputs, weights: Weights) -> tuple[Tensor, Te
     if weights.value_clip < math.inf:
         value_errors = value_errors.clamp(max=weights.value_clip)
     value_loss = value_errors.mean()
-    # Always computed, as a training without SRR is to show how its features are distributed, too.
+    # Always computed: a training without SRR also logs how its features are distributed.
     decorrelation, kl = srr(outputs.features, reduction=weights.reduction)
     loss = policy_loss + weights.value * value_loss - weights.entropy * entropy
     if weights.regularise:

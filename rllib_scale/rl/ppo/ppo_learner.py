@@ -51,11 +51,11 @@ def cosine(epoch: int, first: float, last: float, epochs: int) -> float:
 
 
 class SchedulingLearner(LeanLearner, PPOTorchLearner):
-    """PPO with SRR. The trial stands in `learner_config_dict["trial"]` as plain data.
+    """PPO with SRR. `learner_config_dict["trial"]` is the trial as plain data.
 
-    What RLlib has a setting for is read from the `AlgorithmConfig`; the trial decides what RLlib has none for: the
-    regulariser, the cosine of the learning rate, epsilon of Adam, how advantages are standardised and discounted, the
-    initial policy. The lean update works where its settings allow it, otherwise RLlib's own does.
+    Settings that RLlib has are read from the `AlgorithmConfig`, and the others from the trial: the regulariser, the
+    cosine of the learning rate, epsilon of Adam, how advantages are standardised and discounted, the initial policy.
+    The lean update works where its settings allow it, otherwise RLlib's own does.
 
     One counter of finished epochs drives the cosine learning rate and the ramp of the regulariser; it is saved and
     restored with the weights. Logged once an epoch, named as in `rllib_scale.results.columns.TRAINING_COLUMNS`:
@@ -71,7 +71,7 @@ class SchedulingLearner(LeanLearner, PPOTorchLearner):
     """Epochs finished."""
 
     TERMS: tuple[str, ...] = Terms._fields
-    """Of the loss, in the order in which `compute_loss_for_module` notes them."""
+    """Terms of the loss, in the order in which `compute_loss_for_module` logs them."""
 
     def build(self) -> None:
         """Build as RLlib does, then append the selection of rows to its pipeline."""
@@ -93,11 +93,11 @@ class SchedulingLearner(LeanLearner, PPOTorchLearner):
             held_to = partial(reference_logits, reference.eval().to(self.device), self.trial.env.masked)
         rows = self.config.train_batch_size_per_learner
         self._exact_batch = ExactBatch(rows, self.ppo.standardise_advantages == "epoch", held_to)
-        # Last, behind advantages and conversion to tensors: it keeps whole rows.
+        # Last, after advantages and conversion to tensors: it keeps whole rows.
         self._learner_connector.append(self._exact_batch)
 
     def configure_optimizers_for_module(self, module_id: str, config: Any = None) -> None:
-        """Adam. RLlib is given no learning rate: it would set it anew after every update."""
+        """Adam. RLlib gets no learning rate: it would reset it after every update."""
         parameters = self.get_parameters(self.module[module_id])
         rate, epsilon = fixed_rate(self._settings, "lr"), self.ppo.adam_epsilon
         optimizer = torch.optim.Adam(parameters, lr=rate, eps=epsilon, fused=True)
@@ -121,7 +121,7 @@ class SchedulingLearner(LeanLearner, PPOTorchLearner):
             lambda_kl=share * regulariser.lambda_kl,
             reduction=regulariser.reduction,
             standardise=self.ppo.standardise_advantages == "minibatch",
-            # By the final lambdas, not the ramp's share: the term's graph is the same in every epoch.
+            # The final lambdas, not the ramp's share: the graph of the term is the same in every epoch.
             regularise=regulariser.lambda_decorrelation > 0 or regulariser.lambda_kl > 0,
             reference=self.ppo.reference_kl_coefficient,
             sampling_kl=float(self.curr_kl_coeffs_per_module[DEFAULT_MODULE_ID]) if settings.use_kl_loss else 0.0,
@@ -171,7 +171,7 @@ class SchedulingLearner(LeanLearner, PPOTorchLearner):
             )
         self.before_gradient_based_update(timesteps=timesteps or {})
         self._weights_seq_no += 1
-        # Exactly the rows of an epoch, whatever the runners sampled beyond: epochs of all trials learn from as many.
+        # Exactly the rows of an epoch, without surplus samples: epochs of all trials train on the same number.
         rows = self._exact_batch.rows
         batch = self._lean_batch(training_data.episodes)
         shuffle = shuffle_batch_per_epoch and num_epochs > 1
@@ -203,7 +203,7 @@ class SchedulingLearner(LeanLearner, PPOTorchLearner):
         return kept
 
     def _log_trained(self, steps: int, minibatch_size: int, loss: Tensor) -> None:
-        """What RLlib counts, by the keys and reductions that it uses."""
+        """RLlib's counters, with its keys and reductions."""
         log = self.metrics.log_value
         log((DEFAULT_MODULE_ID, WEIGHTS_SEQ_NO), self._weights_seq_no, window=1)
         log((DEFAULT_MODULE_ID, MODULE_TRAIN_BATCH_SIZE_MEAN), minibatch_size, reduce="mean")
@@ -226,11 +226,11 @@ class SchedulingLearner(LeanLearner, PPOTorchLearner):
         values = self.module[module_id].unwrapped().compute_values(batch, features)
         rows, outputs = _rows(batch, weights), Outputs(features, fwd_out[Columns.ACTION_DIST_INPUTS], values)
         if Columns.LOSS_MASK in batch:
-            # RLlib pads the rows of its own connector; those are in no mean.
+            # RLlib pads the rows of its own connector; padding is in no mean.
             mask = batch[Columns.LOSS_MASK]
             rows = Rows(*(t if t is None else t[mask] for t in rows))  # type: ignore[arg-type]
             outputs = Outputs(*(t[mask] for t in outputs))
-        # Over the rows of all learners, so that their number changes nothing; then each goes on with its own.
+        # Over the rows of all learners, so that their number changes nothing; then each continues with its own.
         if weights.standardise:
             rows = rows._replace(advantages=own(standardised(gathered(rows.advantages))))
         # A covariance needs all rows of the minibatch: of one learner's share it would be another regulariser.
@@ -293,7 +293,7 @@ class SchedulingLearner(LeanLearner, PPOTorchLearner):
         return state
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Go on where `get_state` was called."""
+        """Resume where `get_state` was called."""
         super().set_state(state)
         self.epoch = state.get("epoch", self.epoch)
         if "generators" in state:

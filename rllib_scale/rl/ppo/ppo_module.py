@@ -31,7 +31,7 @@ class SchedulingModule(TorchRLModule, ValueFunctionAPI, InferenceOnlyAPI):
         self.critic = Critic(self.network.feature_dim, ppo_of(trial).critic_hidden)
 
     def get_non_inference_attributes(self) -> list[str]:
-        """What environment runners do without."""
+        """Attributes that environment runners do not need."""
         return ["critic"]
 
     def outputs(self, rows: Tensor) -> tuple[Tensor, Tensor]:
