@@ -1,7 +1,7 @@
 """Checkpoints in Tune's folder, and published policies. Imports no ray.
 
 A checkpoint is one file in a folder that Tune names, epoch-NNNNNN.zip: a store takes a request or more for each file.
-Its table of contents stands at its end, so it is complete if that can be read. It holds
+Its table of contents is at its end, so it is complete if that can be read. It holds
 
     algorithm/      the learner's state, with pickles that name classes of this program and of libraries
     policy/         the policy so far, as it is published

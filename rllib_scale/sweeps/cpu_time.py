@@ -1,4 +1,4 @@
-"""How much CPU time a sweep takes, from measured rates."""
+"""Estimated CPU time of a sweep, from measured rates."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ A unit is an env step, and of searches, REINFORCE, rules and policies a task of 
 
 
 def cpu_hours(plan: Plan) -> tuple[float, list[str]]:
-    """CPU hours of a sweep of which nothing is done, and what of it they leave out, as it cannot be known."""
+    """CPU hours of a whole sweep, and the parts of unknown size that they leave out."""
     trainings = [_training_s(trial.config) for trial in plan.trials]
     evaluations = [_evaluation_s(unit) for unit in plan.units]
     left_out = [

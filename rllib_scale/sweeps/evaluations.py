@@ -35,7 +35,7 @@ class Evaluations:
     Args:
         sweep: the sweep to evaluate.
         trust: import the encoder that a given policy names. A policy of the sweep imports only what its config names.
-        beside: how many evaluations run beside trainings that occupy all CPUs, without reserving one; None: each
+        beside: number of evaluations that run during trainings that occupy all CPUs, without reserving one; None: each
             reserves a CPU and waits for it.
     """
 
@@ -92,7 +92,7 @@ class Evaluations:
             raise UserError("; ".join(failed))
 
     def poll(self) -> None:
-        """Start evaluations beside trainings and write the rows of finished ones. Keeps an error for `finish`."""
+        """Start evaluations during trainings and write the rows of finished ones. Keeps an error for `finish`."""
         if self._failure is not None:
             return
         try:
@@ -127,7 +127,7 @@ class Evaluations:
                 self.sweep.say(line)
 
     def _start(self, beside: int | None) -> None:
-        """Submit units to Ray; with `beside`, at most so many, which reserve no CPU."""
+        """Submit units to Ray; with `beside`, at most that many, which reserve no CPU."""
         task = self._task.options(num_cpus=1 if beside is None else 0)
         while self.waiting and len(self._running) < (MAX_SUBMITTED if beside is None else beside):
             unit = self.waiting.popleft()

@@ -19,7 +19,7 @@ from rllib_scale.config.sweep import TRAIN_SCENARIO, Point, SweepConfig, layers
 from rllib_scale.errors import UserError
 
 Entry = tuple[str, Mapping[str, Any]]
-"""A method and the sections that it has of its own."""
+"""A method and the sections given for it alone."""
 T = TypeVar("T")
 
 
@@ -128,10 +128,10 @@ class Expansion:
         return self._known[key]
 
     def _made(self, make: Callable[[Point], T], point: Point) -> T:
-        """What is made at a point; a mistake that is there without the point, too, is none of the grid.
+        """The result of `make` at a point; an error that occurs without the point, too, is not blamed on the grid.
 
         Raises:
-            UserError: with the mistake.
+            UserError: the settings are not valid.
         """
         try:
             return make(point)

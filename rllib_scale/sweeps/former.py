@@ -1,6 +1,6 @@
 """Results of version 0.3 in the form of this version: ids and tables of settings in place of words.
 
-Every metric stays as it is. What 0.3 knew and this version does not, as the settings of a method that is gone, is kept.
+Metrics do not change. Settings that this version does not know, such as those of removed methods, are kept.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from rllib_scale.sweeps.former_sweep import sweep_of
 from rllib_scale.workloads.family import fixed_seed
 
 FORMER_VERSION, FORMER_FORMAT = 2, 4
-"""Of results of 0.3, and of their digests."""
+"""Versions of results of 0.3 and of their digests."""
 _ZOO = {"5f05617fcbb51aa9", "65b2106428913f69", "02621b456a635379", "3178a98b4811dd9d"}
 _ZOO |= {"f768545d40bc89ec", "2d295d24f76db26d"}
 """Digests of policy.json in the zoo of 0.3 and before, with the weights that it has today."""
@@ -49,7 +49,7 @@ class Former(NamedTuple):
     """A training of 0.3.
 
     Attributes:
-        config: its settings, without those that this version has not.
+        config: its settings, without those that this version does not have.
         gone: these, by section.
     """
 
@@ -136,7 +136,7 @@ def convert_results(home: Path, to: Path) -> dict[str, str]:
 
 
 def _config(former: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of a sweep in its manifest; as they were, where its method is gone."""
+    """The settings of a sweep in its manifest; unchanged if its method is gone."""
     config = sweep_of(former)
     try:
         SweepConfig.model_validate(config)
@@ -173,7 +173,7 @@ def convert_policy(folder: Path, to: Path) -> None:
 
 
 class _FormerPlan:
-    """What the plan of a manifest of 0.3, and its finished trainings, say of ids.
+    """Ids in the plan of a manifest of 0.3 and in its finished trainings.
 
     Attributes:
         names: names of trainings by their old ones.
@@ -217,7 +217,7 @@ class _FormerPlan:
             gone = {name: every[name] for name in ASKED if name in every}
         content = merged(None, protocol_of(env), gone)
         if _former_id(content) != each["protocol"]:
-            raise UserError(f"{self._source}: protocol {each['protocol']}: is not that of its settings")
+            raise UserError(f"{self._source}: protocol {each['protocol']}: does not match its settings")
         return {"protocol": content_id(content), **described(merged(None, protocol_of(env, defaults=True), gone))}
 
     def dimensions(self, tables: Mapping[str, pd.DataFrame]) -> dict[str, list[Row]]:

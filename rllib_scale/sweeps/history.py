@@ -1,7 +1,7 @@
-"""What a training was trained with: PBT changes the settings of its members on the way. Imports no ray.
+"""Settings in force during a training, which PBT changes for its members. Imports no ray.
 
-Each row of a member's curve holds its settings, and the member that trained the epoch: a copy of another continues that
-one's curve.
+Each row of a member's curve holds its settings and the member that trained the epoch: a copy of another member
+continues the curve of that one.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ SETTINGS, MEMBER = "settings", "member"
 
 
 def logged(trial: Trial) -> dict[str, Any]:
-    """What Tune's logs and trackers hold of a training: method, planned id, and settings that differ from defaults."""
+    """Description of a training in Tune's logs and trackers: method, planned id, and settings unlike the defaults."""
     content = trial.config.model_dump(mode="json", exclude_defaults=True)
     return {"method": trial.config.method, "scheduler": trial.planned_id} | settings_in(by_name(content))
 
 
 def settings_at_end(curve: Curve) -> dict[str, Any]:
-    """What a scheduler or a search changed of the settings of a training, as it was in the last epoch of its curve."""
+    """Settings of a training that a scheduler or a search changed, as in the last epoch of its curve."""
     return dict(curve[-1].get(SETTINGS, {})) if curve else {}
 
 

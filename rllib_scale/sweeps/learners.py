@@ -1,4 +1,4 @@
-"""What trains a trial epoch by epoch: the interface, and the learner that is an RLlib algorithm."""
+"""Learners train a trial epoch by epoch: their interface, and the learner that is an RLlib algorithm."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ EMPTY_ITERATIONS = 20
 
 
 class Learner(ABC):
-    """What `SchedulingTrial` needs of a training method.
+    """Interface of a training method for `SchedulingTrial`.
 
     Args:
         trial: the trial to train.

@@ -155,7 +155,7 @@ def _check_played(units: Iterable[EvaluationUnit]) -> None:
 
 
 def distinct_of(units: Iterable[EvaluationUnit]) -> list[EvaluationUnit]:
-    """One evaluation of each rule and given policy on each problem; of a family the first problem stands for all."""
+    """One evaluation of each rule and given policy on each problem; of a family on its first problem only."""
     found: dict[Any, EvaluationUnit] = {}
     for unit in units:
         problem = (unit.scenario, unit.env.episode.mask) if unit.problem.of_family else id(unit.problem)

@@ -16,7 +16,7 @@ from rllib_scale.sweeps.selected import NetworkLearner
 
 def learn(weights: Weights, trial: TrialConfig, entropy_coefficient: float, instance: Instance) -> Any:
     """Gradient of one instance; see `learn_from`."""
-    torch.set_num_threads(1)  # the same sums wherever it is played
+    torch.set_num_threads(1)  # sums do not depend on the machine
     return learn_from(weights, trial, instance.env, instance.seed, entropy_coefficient)
 
 

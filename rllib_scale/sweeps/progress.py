@@ -1,4 +1,4 @@
-"""What happens beside Tune while it trains: the end of a sweep, published policies, and a line of progress."""
+"""Callbacks of Tune during a sweep: its end, published policies, and a line of progress."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ from rllib_scale.sweeps.evaluations import Evaluations
 from rllib_scale.sweeps.sweep import Sweep
 
 CHECK_INTERVAL_S = 1.0
-"""Between two checks that the results folder is there."""
+"""Time between two checks that the results folder exists."""
 INTERVAL_S = 10.0
-"""Between two lines of progress."""
+"""Time between two lines of progress."""
 POLL_INTERVAL_S = 0.1
-"""Between two looks at the evaluations that run beside trainings."""
+"""Time between two checks of the evaluations that run during trainings."""
 
 
 class StopAll(tune.Stopper):
-    """Stops all trainings after Ctrl-C, and when the results folder is gone, which Tune would create again.
+    """Stops all trainings after Ctrl-C, and when the results folder is gone, as Tune would create it again.
 
     A context: after Ctrl-C each training saves itself, and the end of the context passes the signal on to the previous
     handler. Further signals meanwhile change nothing.
 
     Args:
-        results: the results; they are there as long as they hold a manifest.
+        results: the results; they exist as long as they hold a manifest.
     """
 
     def __init__(self, results: Location) -> None:
@@ -84,7 +84,7 @@ class PublishPolicies(tune.Callback):
         sweep: whose results folder receives the policies.
         run: name of Tune's folder in that of all runs.
         evaluations: receives the names of published policies.
-        stop: tells whether all trainings were stopped.
+        stop: says whether all trainings were stopped.
     """
 
     def __init__(self, sweep: Sweep, run: str, evaluations: Evaluations, stop: StopAll) -> None:
@@ -126,7 +126,7 @@ class PublishPolicies(tune.Callback):
             self._error = error
 
     def _publish(self, name: str, stopped_at: int | None) -> None:
-        """Publish a policy; `train` repeats at its end what fails here."""
+        """Publish a policy; `train` retries at its end."""
         trial = self.sweep.trial(name)
         with suppress(UserError, OSError):
             if not is_there(self.sweep.home):
@@ -138,7 +138,7 @@ class PublishPolicies(tune.Callback):
 
 
 class Newest(NamedTuple):
-    """What a line of progress needs of the newest result of a training; its fields are those of the result."""
+    """The fields of the newest result of a training that a line of progress needs."""
 
     epoch: int
     env_steps_per_s: float
@@ -149,12 +149,12 @@ class Newest(NamedTuple):
 
 
 class TuneProgress(tune.Callback):
-    """Says how many trainings are done, running and waiting, their speed, responses and the time left.
+    """Prints how many trainings are done, running and waiting, their speed, responses and the time left.
 
     Args:
         targets: trial name -> epochs to train.
         say: receives the line.
-        waiting: from the number of running trainings to how many start now, and why the others wait.
+        waiting: takes the number of running trainings; returns how many start now, and why the others wait.
         interval_s: least time between two lines.
     """
 
@@ -184,13 +184,13 @@ class TuneProgress(tune.Callback):
         """Note the newest result of a training."""
         self.latest = time.monotonic()
         if not self.last:
-            self.start = self.latest  # the start of Ray tells nothing about the time left
+            self.start = self.latest  # the start of Ray does not count for the time left
         name = str(trial.config["trial"])
         self.first_epoch.setdefault(name, result["epoch"])
         self.last[name] = Newest(**{field: result[field] for field in Newest._fields})
 
     def on_trial_recover(self, iteration: int, trials: list[Any], trial: Any, **_: Any) -> None:
-        """Count a training that goes on from its checkpoint."""
+        """Count a training that resumes from its checkpoint."""
         self.restarts += 1
 
     def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **_: Any) -> None:
@@ -204,12 +204,12 @@ class TuneProgress(tune.Callback):
         self._speak(trials)
 
     def on_step_end(self, iteration: int, trials: list[Any], **_: Any) -> None:
-        """Say a line at intervals, also while no epoch ends."""
+        """Print a line at intervals, also while no epoch ends."""
         if time.monotonic() - self.spoken >= self.interval_s:
             self._speak(trials)
 
     def on_experiment_end(self, trials: list[Any], **_: Any) -> None:
-        """Say the last line."""
+        """Print the last line."""
         self._speak(trials)
 
     def _speak(self, trials: list[Any]) -> None:
@@ -238,7 +238,7 @@ class TuneProgress(tune.Callback):
         self.say(" | ".join(parts))
 
     def _counts(self, trials: list[Any]) -> str:
-        """How many trainings are done, run, start, were interrupted, wait and why, have restarted, and failed."""
+        """Counts of trainings that are done, running, starting, interrupted, waiting and why, restarted, failed."""
         running = [trial.config["trial"] for trial in trials if trial.status == "RUNNING"]
         stopped = [trial.config["trial"] for trial in trials if trial.status == "TERMINATED"]
         interrupted = sum(name not in self.done for name in stopped)

@@ -1,8 +1,8 @@
-"""REINFORCE for policies that are dispatchers: one workload, played several times, and the gradient that it gives.
+"""REINFORCE for policies that are dispatchers: the gradient from several episodes of one workload.
 
 Source: R. J. Williams, Machine Learning 8, 1992. The baseline is that of DeepRM (HotNets 2016, sec. 3.3) and, as
 arrivals are the same in all episodes of a workload, Decima's input-dependent one (H. Mao et al., ICLR 2019, arXiv
-1807.02264), aligned by time: what the episodes of the workload cost, on average, from the same moment on.
+1807.02264), aligned by time: the mean cost of the episodes of the workload from the same moment on.
 """
 
 from __future__ import annotations
@@ -39,21 +39,21 @@ class WorkloadGradient(NamedTuple):
     decisions: int  # choices, in all episodes
     policy_loss: float
     entropy: float  # nat
-    response_s: float  # mean over episodes of the mean over tasks; what is unfinished counts up to the end
+    response_s: float  # mean over episodes of the mean over tasks; unfinished tasks count up to the end
     completed: float  # tasks an episode
 
 
 def learn_from(
     weights: Weights, trial: TrialConfig, env: EnvConfig, seed: int, entropy_coefficient: float
 ) -> WorkloadGradient:
-    """Play a workload in `algorithm.episodes` episodes by drawing from a policy's probabilities, and learn from it.
+    """Play a workload in `algorithm.episodes` episodes with actions drawn from a policy, and learn from it.
 
     Args:
-        weights: of the network, by name.
+        weights: weights of the network, by name.
         trial: of a method that REINFORCE trains.
-        env: what is played.
-        seed: of the workload, its episode 0; with the number of an episode, also of the policy's draws in it.
-        entropy_coefficient: weight of the entropy, which is to be high.
+        env: the problem.
+        seed: seed of the workload (its episode 0), and with the number of an episode of the policy's draws.
+        entropy_coefficient: weight of the entropy bonus.
     """
     network = network_of(weights, trial)
     policy = DispatchPolicy(network, trial, 0, "sample")
@@ -145,14 +145,14 @@ def system_of(engine: Engine, b: int, workload: Workload, whole: bool) -> tuple[
 def cost_to_go(
     came: np.ndarray, went: np.ndarray, end_s: float, at_s: np.ndarray, discount_s: float | None
 ) -> np.ndarray:
-    """(D,) integral, from each time on to the end, of how many are in the system [s], discounted or not.
+    """(D,) integral of the number in the system from each time to the end [s], discounted or not.
 
     Args:
-        came: (A,) when one more was there [s].
-        went: (F,) when one fewer was [s].
-        end_s: of the episode.
-        at_s: (D,) times, ascending [s]; after the end there is nothing.
-        discount_s: what is later by this counts 1/e; None: 1.
+        came: (A,) times of arrivals [s].
+        went: (F,) times of departures [s].
+        end_s: end of the episode.
+        at_s: (D,) times, ascending [s]; after the end the integral is 0.
+        discount_s: time after which the weight is 1/e; None: the weight is 1.
     """
     times = np.unique(np.concatenate([came, went, at_s, [end_s]]))
     times = times[times <= end_s]

@@ -75,7 +75,7 @@ def plans_of_parts(budget: tuple[str, ...], overrides: tuple[str, ...]) -> dict[
     nowhere = {text for text in overrides if not any(has(part, text) for part in PARTS)}
     plans = {}
     for name, file in files.items():
-        # What no part has goes to the first one, which refuses it.
+        # The first part refuses settings that no part has.
         own = tuple(text for text in overrides if text in nowhere or has(name, text))
         plans[name] = make_plan(load_sweep(file, budget + own), file.name)
     return plans

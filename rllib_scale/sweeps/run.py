@@ -59,7 +59,7 @@ def run_sweep(
             return []
         try:
             stack.enter_context(ray_session(address, say=say))
-        except SystemExit:  # SIGTERM while Ray started, which sets a handler of its own
+        except SystemExit:  # SIGTERM while Ray started, which sets its own handler
             raise KeyboardInterrupt from None
         interrupt_on_sigterm()
         from rllib_scale.sweeps.evaluations import Evaluations

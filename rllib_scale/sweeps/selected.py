@@ -1,4 +1,4 @@
-"""Networks of which the best one is exported, chosen by how its argmax plays validation episodes."""
+"""Trainings that export the network whose argmax is best on validation episodes."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class TrainedByRLlib(ValidatedLearner):
         self.workers = 0  # the environment runners hold the CPUs
 
     def save(self, folder: Path) -> None:
-        """Write what selects, and RLlib's checkpoint."""
+        """Write the state of the selection, and RLlib's checkpoint."""
         super().save(folder)
         self.inner.save(folder / "rllib")
 

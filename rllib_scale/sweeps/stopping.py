@@ -127,7 +127,7 @@ class Population(PopulationBasedTraining):
         return str(decision)
 
     def choose_trial_to_run(self, tune_controller: Any) -> TuneTrial | None:
-        """The member that is furthest behind; where all wait for one that failed, they go on."""
+        """The member that is furthest behind; if all wait for a failed one, they continue."""
         chosen = super().choose_trial_to_run(tune_controller)
         members = [trial for trial in tune_controller.get_live_trials() if not trial.is_finished()]
         if chosen is None and members and all(trial.status == TuneTrial.PAUSED for trial in members):

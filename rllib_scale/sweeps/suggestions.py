@@ -1,7 +1,7 @@
 """Optuna suggests the settings of a search's trainings, by Ray Tune's own search algorithm.
 
-The study is made anew from the results at each start: of finished trainings with their settings and scores, and of
-unfinished ones with their settings. It stands nowhere else, so that it agrees with the results.
+The study is rebuilt from the results at each start: finished trainings with their settings and scores, unfinished ones
+with their settings. It is stored nowhere else, so it always agrees with the results.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from rllib_scale.sweeps.history import SETTINGS, Curve, logged
 class Suggestions(Searcher):
     """The pending trainings of a sweep in their order, each with suggested settings.
 
-    A training that goes on keeps its settings. The sampler is seeded by the search and the number of earlier points:
-    with the same seed it would begin with the same points again.
+    A resumed training keeps its settings. The sampler is seeded by the search and the number of earlier points: with
+    one seed it would begin with the same points again.
 
     Args:
         search: with a space.
@@ -79,7 +79,7 @@ class Suggestions(Searcher):
         """Optuna learns from trainings that have ended."""
 
     def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
-        """Tell Optuna the scores of a training that has ended."""
+        """Give Optuna the scores of a training that has ended."""
         self._study.on_trial_complete(self._names[trial_id], result, error)
 
 

@@ -35,11 +35,11 @@ SHOWN_TIES = 4
 class Sweep:
     """A planned sweep and its results, which this process alone writes.
 
-    `open` reads once what is finished; after that, the object adds what this process finishes.
+    `open` reads once which parts are finished; later the object adds those that this process finishes.
 
     Args:
         plan: the trainings and evaluations.
-        home: the results folder, which every node sees; `open` creates it.
+        home: the results folder, visible to every node; `open` creates it.
         say: receives lines of progress.
 
     Attributes:
@@ -61,7 +61,7 @@ class Sweep:
         self._stopped: dict[str, int] = {}
         self._evaluated: set[str] = set()
         self._measured: set[str] = set()
-        self._described: set[str] = set()  # schedulers whose row is there
+        self._described: set[str] = set()  # schedulers whose row is written
 
     @property
     def trials(self) -> tuple[Trial, ...]:
@@ -74,7 +74,7 @@ class Sweep:
         return self.home.local or Path("results").absolute() / self.config.name
 
     def open(self) -> bool:
-        """Create or reopen the results, and read what is finished; returns whether this account created them.
+        """Create or reopen the results, and read which parts are finished; returns whether this account created them.
 
         Raises:
             UserError: they are of another sweep, hold other files, or cannot be written.
@@ -88,9 +88,9 @@ class Sweep:
         return is_own(str(self.home), created)
 
     def _write_dimensions(self) -> None:
-        """Write the planned rows of dimensions that are not there, before any row that names them.
+        """Write the planned rows of dimensions that are missing, before any row that names them.
 
-        What a member of a population is trained with, and what Optuna suggests, is known at the end of the training.
+        The settings of a member of a population, and those that Optuna suggests, are known at the end of the training.
         """
         for table, rows in self.plan.dimensions.items():
             there, key = dataset.keys(self.home, table), dataset.TABLES[table].key
@@ -102,7 +102,7 @@ class Sweep:
                 self.rows.write(table, pd.DataFrame(new))
 
     def _undescribed(self, trainings: Mapping[str, TrialConfig]) -> list[dict[str, Any]]:
-        """Rows of `schedulers` of those of some trainings, by their ids, that had none; they are to be written next."""
+        """Missing rows of `schedulers` of some trainings, by id; the caller writes them next."""
         rows = [training_row(name, trainings[name]) for name in trainings if name not in self._described]
         self._described |= trainings.keys()
         return rows
@@ -130,7 +130,7 @@ class Sweep:
             self.say(f"Rows are kept in memory for now: {error}")
 
     def close(self) -> None:
-        """Append all rows that wait.
+        """Append all pending rows.
 
         Raises:
             UserError: they cannot be written; what they say is done again by the next run.
@@ -305,7 +305,7 @@ class Sweep:
         return self.plan.units_of(replace(self._of_name[name], trained=self._finished[name]["scheduler"]))
 
     def is_evaluated(self, unit: EvaluationUnit) -> bool:
-        """Whether the rows of a unit, and its feature statistics if planned, are there."""
+        """Whether the rows of a unit, and its feature statistics if planned, are written."""
         return unit.key in self._evaluated and (not unit.features or unit.key in self._measured)
 
     def add_rows(

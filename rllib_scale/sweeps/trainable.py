@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from rllib_scale.sweeps.learners import Learner  # imports torch, which the driver does without
 
 RESOURCES = "resources."
-"""Before the path of a setting that says what is reserved."""
+"""Prefix of the paths of settings of resources."""
 
 
 class SchedulingTrial(tune.Trainable):
     """Trains one trial; a step is one epoch. Tune's config holds the trial's name, so that its logs stay small.
 
     Args (of `setup`):
-        config: {"trial": trial name, "settings": for logs and what is reserved}, and with PBT or Optuna the current
+        config: {"trial": trial name, "settings": for logs and resources}, and with PBT or Optuna the current
             values of the settings that it chooses, by config path.
         trials: trial name -> TrialConfig as JSON.
         targets: trial name -> epochs to train.
@@ -39,9 +39,9 @@ class SchedulingTrial(tune.Trainable):
 
     @classmethod
     def default_resource_request(cls, config: dict[str, Any]) -> tune.PlacementGroupFactory:
-        """What a training reserves: its own process, then environment runners and remote learners.
+        """Resources of a training: its own process, then environment runners and remote learners.
 
-        Tune loads the class for each training several times: it holds nothing of all of them.
+        Tune loads the class several times for each training: it keeps no state of trainings.
         """
         own = {path: value for path, value in config["settings"].items() if path.startswith(RESOURCES)}
         resources = TrialResources.model_validate({path.removeprefix(RESOURCES): own[path] for path in own})

@@ -1,4 +1,4 @@
-"""Tune's loop without what a sweep does not read, so that the driver's memory and requests do not grow with epochs.
+"""Tune's loop without outputs that a sweep does not read: memory and requests of the driver do not grow with epochs.
 
 Tune keeps statistics of every metric of every training, writes them all into each of its snapshots, uploads its whole
 folder with each, and reads all curves back in the end. A sweep resumes from checkpoints and reads results by name. The
@@ -36,7 +36,7 @@ class Loop(TuneController):
         return manager
 
     def save_to_dir(self) -> None:
-        """Make the file of the snapshot, whose time tells `status` that the sweep runs."""
+        """Write the file of the snapshot: its time shows `status` that the sweep runs."""
         path = Path(self.experiment_state_path)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("{}", encoding="utf-8")

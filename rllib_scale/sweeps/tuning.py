@@ -35,10 +35,10 @@ def train(
     """Train unfinished trials and publish every finished policy; returns one line for each training that failed.
 
     Args:
-        sweep: whose trials to train.
+        sweep: the sweep whose trials to train.
         reuse: results folders whose finished trainings of the same trials are reused.
         trusted: whether checkpoints, which are pickles, may be loaded.
-        at_once: how many trainings fit side by side; None if Ray decides.
+        at_once: number of trainings that fit at the same time; None if Ray decides.
         evaluations: receives each policy as it is published.
 
     Raises:
