@@ -5,11 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import click
-import yaml
 
 from benchmarks.receipts.book import Receipt, engines, receipts
 from benchmarks.receipts.player import predict
-from rllib_scale.files import write_atomic
 
 
 @click.command()
@@ -30,9 +28,7 @@ def _predict(receipt: Receipt, sessions: Path | None) -> None:
         raise click.ClickException(f"{receipt.name}: its result is known; the prediction stays as it is")
     if setting.workload.kind == "recorded" and sessions is None:
         raise click.ClickException(f"{receipt.name}: needs --sessions")
-    found = predict(setting, engines()[setting.engine], sessions)
-    text = yaml.safe_dump(found.model_dump(mode="json"), sort_keys=False, width=1000, default_flow_style=None)
-    write_atomic(receipt.folder / "predicted.yaml", lambda path: path.write_text(text, encoding="utf-8"))
+    receipt.write("predicted", predict(setting, engines()[setting.engine], sessions))
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """The book: published measurements of routers and gates on real engines, each a folder of data.
 
 `setting.yaml` says what was run and how it is played, `predicted.yaml` what the simulator said before the result was
-looked at, and `measured.yaml` what was published. `engines.yaml` has the facts of each engine and GPU; one rule makes
-the coefficients of all of them.
+looked at, `today.yaml` what it says since, where that differs, and `measured.yaml` what was published. `engines.yaml`
+has the facts of each engine and GPU; one rule makes the coefficients of all of them.
 """
 
 from __future__ import annotations
@@ -12,11 +12,13 @@ import random
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
+import yaml
 from pydantic import BeforeValidator, Field
 
 from rllib_scale.config.base import Count, Model, NonNegative, Positive
 from rllib_scale.config.replicas import PRESETS, Replica
 from rllib_scale.config.yaml_files import build_model, parse_yaml, read_text
+from rllib_scale.files import write_atomic
 
 HERE = Path(__file__).parent
 PARTS = ("seen", "half seen", "blind")
@@ -223,6 +225,7 @@ class Setting(Model):
     headline: str = Field(default=ALL, description="load at which it counts")
     cliff: Cliff | None = None
     seeds: Count = 3
+    again: str = Field(default="", description="when and why a seen receipt was predicted again")
 
     @property
     def baseline(self) -> str:
@@ -288,12 +291,34 @@ class Receipt:
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.name = folder, folder.name
-        self.setting = _read(Setting, folder / "setting.yaml")
-        self.predicted = _read(Predicted, folder / "predicted.yaml") if (folder / "predicted.yaml").exists() else None
-        self.measured = _read(Measured, folder / "measured.yaml") if (folder / "measured.yaml").exists() else None
+        setting = _read(Setting, folder / "setting.yaml")
+        assert setting is not None
+        self.setting = setting
+        self.predicted = _read(Predicted, folder / "predicted.yaml")
+        self.today = _read(Predicted, folder / "today.yaml")
+        self.measured = _read(Measured, folder / "measured.yaml")
+
+    def write(self, name: str, found: Predicted) -> None:
+        """Write a play to a file of the folder, `predicted` or `today`."""
+        text = yaml.safe_dump(found.model_dump(mode="json"), sort_keys=False, width=1000, default_flow_style=None)
+        write_atomic(self.folder / f"{name}.yaml", lambda path: path.write_text(text, encoding="utf-8"))
 
 
-def _read(model: type[M], path: Path) -> M:
+def distances(known: Predicted, other: Predicted) -> list[float]:
+    """|ln| of each value of another play over the known one."""
+    return [
+        abs(math.log(of[policy][metric][load] / value)) if of[policy][metric][load] > 0 else math.inf
+        for values, of in ((known.values, other.values), (known.floor, other.floor))
+        for policy, by_metric in values.items()
+        for metric, by_load in by_metric.items()
+        for load, value in by_load.items()
+        if value > 0
+    ]
+
+
+def _read(model: type[M], path: Path) -> M | None:
+    if not path.exists():
+        return None
     return build_model(model, parse_yaml(read_text(path), str(path)), str(path))
 
 

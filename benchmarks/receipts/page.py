@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import csv
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from benchmarks.receipts.book import ALL, HERE, PARTS, Cliff, Measured, Predicted, Receipt, Values
+from benchmarks.receipts.book import ALL, HERE, PARTS, Cliff, Measured, Predicted, Receipt, Values, distances
 
 NEAR = math.log(1.25)
 """A size is right within this."""
@@ -41,6 +42,9 @@ FILES = ("setting", "predicted", "measured")
 MOST = 3
 """Absolute misses that are named of a receipt."""
 REGIME_METRICS = ("output_s", "latency_s", "ttft_s")
+ENGINE_RUNS = PAGE.parents[1] / "real-engines" / "runs.csv"
+ENGINE_CLIFF = 1.0
+"""Contexts over memory."""
 
 
 @dataclass(frozen=True)
@@ -69,12 +73,12 @@ class Gain:
         return abs(math.log(self.predicted / self.measured)) <= NEAR
 
 
-def gains(receipt: Receipt, floor: bool = False) -> list[Gain]:
-    """All that can be compared of a receipt; `floor`: as predicted with the cache read at full bandwidth."""
+def gains(receipt: Receipt, played: Values | None = None) -> list[Gain]:
+    """All that can be compared of a receipt; `played` in place of what was predicted."""
     setting, predicted, measured = receipt.setting, receipt.predicted, receipt.measured
     assert predicted is not None
     assert measured is not None
-    base, found, values = setting.baseline, list[Gain](), predicted.floor if floor else predicted.values
+    base, found, values = setting.baseline, list[Gain](), played or predicted.values
     for policy in list(setting.policies)[1:]:
         for metric in setting.compare:
             for load in setting.loads:
@@ -91,10 +95,10 @@ def _ratio(values: Values, policy: str, base: str, metric: str, load: str) -> fl
     return own / other if own and other else None
 
 
-def headlines(receipt: Receipt, floor: bool = False) -> list[Gain]:
+def headlines(receipt: Receipt, played: Values | None = None) -> list[Gain]:
     """The size of a receipt: its first metric at its headline, of each policy."""
     metric, load = receipt.setting.compare[0], receipt.setting.headline
-    return [gain for gain in gains(receipt, floor) if gain.metric == metric and gain.load == load]
+    return [gain for gain in gains(receipt, played) if gain.metric == metric and gain.load == load]
 
 
 def pairs(receipt: Receipt) -> tuple[int, int]:
@@ -140,6 +144,18 @@ def regimes(book: list[Receipt]) -> dict[tuple[str, str], list[float]]:
     return found
 
 
+def engine_regimes() -> dict[tuple[str, str], list[float]]:
+    """The same of the runs of a real engine that are committed."""
+    found: dict[tuple[str, str], list[float]] = {}
+    with ENGINE_RUNS.open(encoding="utf-8", newline="") as lines:
+        for run in csv.DictReader(lines):
+            load = float(run["load"])
+            where = "below" if load < ENGINE_CLIFF else "at" if load == ENGINE_CLIFF else "past"
+            for metric, column in zip(REGIME_METRICS, ("output_per_s", "call_s", "first_s"), strict=True):
+                found.setdefault((metric, where), []).append(float(run[f"{column}_model"]) / float(run[column]))
+    return found
+
+
 def _is_beyond(value: float, cliff: Cliff) -> bool:
     return value > cliff.limit if cliff.beyond == "above" else value < cliff.limit
 
@@ -176,7 +192,7 @@ def _lines(book: list[Receipt]) -> Iterator[str]:
     ]
     for part in PARTS:
         yield _count_line(part, [receipt for receipt in compared if receipt.setting.part == part])
-    yield from ["", *_counts_text(compared), "", *_floor_text(compared), ""]
+    yield from ["", *_counts_text(compared), "", *_floor_text(compared), "", *_today(compared), ""]
     yield from ["## Misses", ""]
     for receipt in compared:
         yield from _misses(receipt)
@@ -212,38 +228,58 @@ def _counts_text(book: list[Receipt]) -> Iterator[str]:
 
 def _floor_text(book: list[Receipt]) -> Iterator[str]:
     """Sizes where the cache is read at full bandwidth."""
-    of = [receipt for receipt in book if receipt.predicted is not None and receipt.predicted.floor]
-    main = [gain for receipt in of for gain in headlines(receipt)]
-    floor = [gain for receipt in of for gain in headlines(receipt, floor=True)]
+    of = [(receipt, receipt.predicted.floor) for receipt in book if receipt.predicted and receipt.predicted.floor]
+    main = [gain for receipt, _ in of for gain in headlines(receipt)]
+    floor = [gain for receipt, values in of for gain in headlines(receipt, values)]
     yield (
         "How much rests on one coefficient: with the cache read at the GPU's full bandwidth, in place of BLIS's 1.95 "
         f"times that time, {sum(gain.size for gain in floor)} in place of {sum(gain.size for gain in main)} of "
         f"{len(main)} sizes on engines whose coefficients follow from facts are within 25 %: "
         + "; ".join(
             f"{receipt.name} {gain.predicted:.2f} ({at_floor.predicted:.2f}) predicted, {gain.measured:.2f} measured"
-            for receipt in of
-            for gain, at_floor in zip(headlines(receipt), headlines(receipt, floor=True), strict=True)
+            for receipt, values in of
+            for gain, at_floor in zip(headlines(receipt), headlines(receipt, values), strict=True)
         )
         + "."
     )
 
 
+def _today(book: list[Receipt]) -> Iterator[str]:
+    """How far the engine of today is from the predictions."""
+    yield from ["## Today's engine", ""]
+    yield (
+        "Predictions of blind and half seen receipts stay as they were committed before their results were opened "
+        "(8fbbd760), and all counts are of them. Seen ones may be predicted again; the receipt then says when and why. "
+        f"Played by today's engine, {sum(receipt.today is None for receipt in book)} of {len(book)} receipts are "
+        "reproduced to .1 %. Of the others, |ln| of today's values over the predicted ones, and the sizes:"
+    )
+    yield from ["", "| receipt | median | largest | predicted / today / measured |", "|---|---|---|---|"]
+    for receipt in book:
+        if receipt.predicted is None or receipt.today is None:
+            continue
+        off, both = sorted(distances(receipt.predicted, receipt.today)), headlines(receipt, receipt.today.values)
+        sizes = "; ".join(
+            f"`{then.policy}` {then.predicted:.2f} / {now.predicted:.2f} / {then.measured:.2f}"
+            for then, now in zip(headlines(receipt), both, strict=True)
+        )
+        yield f"| {receipt.name} | {_middle(off):.3f} | {off[-1]:.3f} | {sizes} |"
+
+
 def _regime_table(book: list[Receipt]) -> Iterator[str]:
-    found, wheres = regimes(book), ("below", "at", "past")
-    yield "Predicted over measured, where receipts have a cliff: the median, and the middle 80 % of so many values."
+    yield (
+        "Predicted over measured, of receipts with a cliff, and of the real engine, whose cliff is where contexts fill "
+        "its memory: the median, and the middle 80 % of so many values."
+    )
     yield from ["", "| | below its cliff | at it | past it |", "|---|---|---|---|"]
-    for metric in REGIME_METRICS:
-        cells = []
-        for where in wheres:
-            ratios = sorted(found.get((metric, where), []))
-            edge = len(ratios) // 10
-            few = (
-                f"{_middle(ratios):.2f} ({ratios[edge]:.2f} to {ratios[-1 - edge]:.2f}; {len(ratios)})"
-                if ratios
-                else ""
-            )
-            cells.append(few)
-        yield f"| {NAMES[metric][0]} | " + " | ".join(cells) + " |"
+    for of, found in (("receipts", regimes(book)), ("real engine", engine_regimes())):
+        for metric in REGIME_METRICS:
+            cells = [_middle_80(sorted(found.get((metric, where), []))) for where in ("below", "at", "past")]
+            yield f"| {of}: {NAMES[metric][0]} | " + " | ".join(cells) + " |"
+
+
+def _middle_80(ratios: list[float]) -> str:
+    edge = len(ratios) // 10
+    return f"{_middle(ratios):.2f} ({ratios[edge]:.2f} to {ratios[-1 - edge]:.2f}; {len(ratios)})" if ratios else ""
 
 
 def _middle(ordered: list[float]) -> float:
@@ -309,6 +345,8 @@ def _receipt(receipt: Receipt) -> Iterator[str]:
     yield from [f"### {setting.title}", ""]
     yield f"*{setting.part}*. Source: {setting.source}. Engine `{setting.engine}`, {pods}. Rebuilt: {setting.rebuilt}."
     yield f"Policies: {'; '.join(played)}."
+    if setting.again:
+        yield f"Predicted again: {setting.again}."
     files = (f"[{name}](../../../benchmarks/receipts/{receipt.name}/{name}.yaml)" for name in FILES)
     yield f"Data of {receipt.name}: {', '.join(files)}."
     if receipt.predicted is None:
