@@ -104,12 +104,15 @@ extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_cl
 root_doc = "README"
 include_patterns = [f"{page}.*" for pages in CONTENTS.values() for page in pages] + ["README.md"]
 myst_heading_anchors = 3  # links to headings as GitHub names them
-nb_execution_mode = "off"  # it is committed with its outputs; tests/test_site.py executes it
+nb_execution_mode = "off"  # it is committed with its outputs; tests/browser/test_site.py executes it
 autodoc_default_options = {"members": True, "member-order": "bysource", "exclude-members": "model_config, Grid"}
 autodoc_typehints = "description"
 autodoc_typehints_description_target = "documented"
 default_role = "code"  # docstrings set names in single backticks
+highlight_language = "none"  # of blocks that name no language: commands and what they print
 html_theme = "furo"
+html_static_path = ["static"]
+html_css_files = ["site.css"]
 html_title = f"rllib_scale {release}"
 html_copy_source = html_show_sourcelink = False
 

@@ -1,4 +1,4 @@
-"""The site of `make docs`: it is built without a warning, and every link on it leads somewhere."""
+"""The site of `make docs`: built without a warning, no link is dead, and pages fit a screen and a telephone."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from urllib.parse import unquote, urldefrag
 import nbformat
 import pytest
 from nbclient import NotebookClient
+from playwright.sync_api import Page
 
-pytestmark = pytest.mark.slow
-ROOT = Path(__file__).parents[1]
+pytestmark = [pytest.mark.slow, pytest.mark.browser]
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -54,6 +55,20 @@ def test_readme_is_the_front_page_and_what_the_code_says_is_on_its_pages(site: P
     assert [name for name, text in api.items() if "Annotated" in text or "FieldInfo" in text] == [], (
         "types as one reads them"
     )
+
+
+CUT = """[...document.querySelectorAll("pre")].filter((box) => box.scrollWidth > box.clientWidth + 1)
+    .map((box) => box.innerText.slice(0, 60))"""
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_pages_fit_the_screen(site: Path, page: Page, width: int) -> None:
+    page.set_viewport_size({"width": width, "height": 900})
+    for name in ("index", "docs/replicas", "docs/tutorial", "docs/api/config", "analysis/studies/any-cluster/README"):
+        page.goto((site / f"{name}.html").as_uri())
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, name
+        if width == 1280 and name in ("index", "docs/replicas"):
+            assert page.evaluate(CUT) == [], "commands and what they print are shown whole"
 
 
 def test_the_tutorial_runs_and_rules_play_as_it_shows(site: Path, tmp_path: Path) -> None:
