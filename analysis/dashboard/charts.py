@@ -37,7 +37,8 @@ def plot(chart: Chart) -> go.Figure:
     figure = make_subplots(lines, columns, subplot_titles=titles, shared_yaxes=_same_rows(chart), **across)
     figure.update_annotations(font_size=14)
     height = sum(max(map(_height, chart.panels[k * columns : (k + 1) * columns])) for k in range(lines))
-    figure.update_layout(LAYOUT, height=60 + height, margin={"t": 40, "b": 50, "l": 60, "r": 10})
+    above = 22 + 18 * max(title.count("<br>") + 1 for title in titles[:columns])
+    figure.update_layout(LAYOUT, height=20 + above + height, margin={"t": above, "b": 50, "l": 60, "r": 10})
     figure.update_layout(legend={"tracegroupgap": 0, "font": {"size": 12}})
     traces: list[dict[str, Any]] = []
     rows: list[int] = []

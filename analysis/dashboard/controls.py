@@ -23,10 +23,16 @@ PLOT = {
 """Settings of plotly's figures."""
 STYLE = """<style>
 [data-testid="stCaptionContainer"] { color: inherit !important; opacity: 0.85; }
+[data-testid="stMainBlockContainer"] { padding-left: 2rem; padding-right: 2rem; }
+@media (max-width: 640px) {
+  [data-testid="stMainBlockContainer"] { padding-left: 1rem; padding-right: 1rem; }
+  [data-testid="stElementContainer"]:has(> .stFullScreenFrame .stPlotlyChart) { overflow-x: auto; }
+  .stFullScreenFrame:has(.stPlotlyChart) { min-width: 40rem; }
+}
 .rllib-table { overflow-x: auto; border: 1px solid rgb(128 128 128 / 30%); border-radius: 8px; }
-.rllib-table table { border-collapse: collapse; width: 100%; font-size: 0.85rem; font-variant-numeric: tabular-nums; }
+.rllib-table table { border-collapse: collapse; width: 100%; font-size: 0.8rem; font-variant-numeric: tabular-nums; }
 .rllib-table th, .rllib-table td {
-  padding: 0.35rem 0.6rem; text-align: right; vertical-align: top; border: 0; white-space: nowrap;
+  padding: 0.35rem 0.45rem; text-align: right; vertical-align: top; border: 0; white-space: nowrap;
   border-bottom: 1px solid rgb(128 128 128 / 20%);
 }
 .rllib-table thead th {
@@ -35,7 +41,7 @@ STYLE = """<style>
 .rllib-table .text { text-align: left; }
 .rllib-table small { display: block; opacity: 0.8; }
 </style>"""
-"""Style of tables, and of captions with enough contrast."""
+"""Style of tables, of captions with enough contrast, and of figures that scroll where a screen is narrow."""
 DARK_STYLE = """<style>
 .stPlotlyChart, .stGraphVizChart { filter: invert(0.886) hue-rotate(180deg); }
 </style>"""
@@ -115,7 +121,7 @@ def selected_rows(results: Results, filters: Filters) -> pd.DataFrame:
 
 def show_table(table: pd.DataFrame, columns: Iterable[str], key: str) -> None:
     """Some columns of a table, with the cells of the report; a wide table scrolls sideways in its own frame."""
-    beside = [f"{column}{suffix}" for column in columns for suffix in ("", *render.SUFFIXES)]
-    cells = render.to_html(table[[column for column in beside if column in table]])
+    shown = [f"{column}{suffix}" for column in columns for suffix in ("", *render.SUFFIXES)]
+    cells = render.to_html(table[[column for column in shown if column in table]])
     reached = f'tabindex="0" role="region" aria-label="{key.replace("-", " ")}"'
     st.html(f'<div class="rllib-table" id="{key}" {reached}>{cells}</div>')

@@ -41,7 +41,7 @@ def episode(results: Results, filters: Filters) -> None:
         "completed tasks": str(row["completed"]),
         "unfinished tasks": str(row["unfinished"]),
         "response (s)": render.format_value(row["response_mean_s"]),
-        "censored (s)": render.format_value(row["response_censored_s"]),
+        "response of all (s)": render.format_value(row["response_censored_s"]),
         "decisions": str(row["decisions"]),
         "of them invalid": str(invalid),
     }
@@ -79,7 +79,7 @@ def _calls(row: dict[str, Any], calls: pd.DataFrame) -> None:
         column.metric(label(name), render.format_value(row[name]))
     last = max(0, int(calls["end_s"].max() - WINDOW_S)) if len(calls) else 0
     begin = st.slider("From (s)", 0, last, 0, step=60, key="from") if last else 0
-    st.pyplot(replicas.gantt(calls, begin, begin + WINDOW_S))
+    st.pyplot(replicas.gantt(calls, begin, begin + WINDOW_S, str(row["method"])))
     st.caption("One bar a completed call, from the moment it is asked; a prefill that computes tokens again is red.")
 
 
@@ -148,7 +148,9 @@ def _prices(inspected: Any, places: tuple[str, ...], row: dict[str, Any], clock_
     st.caption(
         f"Price of a second: {classes}. The server of least cost is chosen: "
         f"weight × (kappa × wait + time) + price × time + penalty, with kappa {numbers['kappa']:.2f}. "  # noqa: RUF001
-        "Beside it the next best one." + f" {left} more tasks wait: no server is open for them." * bool(left)
+        "Columns of `its` are of the next best one."
+        + f" {left} more tasks wait: no server is open for them."
+        * bool(left)
     )
     table = pd.DataFrame(rows).reindex(columns=list(columns.values())).set_axis(list(columns), axis=1)
     show_table(table.astype({"next best": "Int64"}), table.columns, "prices-table")

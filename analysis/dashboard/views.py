@@ -70,7 +70,7 @@ def evaluations(results: Results, filters: Filters) -> None:
         st.caption(escaped(note))
     st.caption(
         "mean over training seeds ± standard deviation over the episodes of a seed; [low, high]: 95 % interval of the "
-        "mean over seeds (Student's t), from 5 seeds on. Read a response with the completed tasks beside it."
+        "mean over seeds (Student's t), from 5 seeds on. Read a response together with the completed tasks."
     )
 
 

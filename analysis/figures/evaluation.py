@@ -104,9 +104,9 @@ def against_servers(table: pd.DataFrame, looks: Mapping[str, Look], where: str =
                 if len(stated):
                     marks.append(Marks(stated["test_servers"], stated[STATED], replace(PAPER, colour=look.colour)))
         panels.append(Panel(marks, y_label=axis_label(metric), x_label="servers N", scales=scales))
-    beside = " Points stand a little beside their N." if len(looks) > 1 else ""
+    aside = " Points are shifted a little from their N." if len(looks) > 1 else ""
     papers = " Diamonds: the paper's means." if by_paper else ""
-    return Chart(panels, f"{where}{counts(table)} {INTERVAL}{beside}{papers}")
+    return Chart(panels, f"{where}{counts(table)} {INTERVAL}{aside}{papers}")
 
 
 def _scales_in_rows(table: pd.DataFrame, names: list[str], metrics: Sequence[str], where: str) -> Chart:

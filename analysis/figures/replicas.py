@@ -43,7 +43,7 @@ def fit_chart(rows: pd.DataFrame, errors: Sequence[dict[str, Any]]) -> Chart:
     )
 
 
-def gantt(calls: pd.DataFrame, begin_s: float, end_s: float) -> Figure:
+def gantt(calls: pd.DataFrame, begin_s: float, end_s: float, title: str) -> Figure:
     """Completed calls between two times, by replica: held, waiting, prefill, decode.
 
     A prefill is a recompute if more than a tenth of what earlier calls had computed was lost, or it was preempted.
@@ -52,6 +52,7 @@ def gantt(calls: pd.DataFrame, begin_s: float, end_s: float) -> Figure:
         calls: fields of RECORD in `rllib_scale.simulator.replicas.state`.
         begin_s: first time shown.
         end_s: last time shown.
+        title: of the picture; the times shown are added.
     """
     shown = calls[(calls["end_s"] > begin_s) & (calls["asked_s"] < end_s)].sort_values(["replica", "asked_s"])
     again = (shown["hit"] < 0.9 * shown["reusable"]) | (shown["preemptions"] > 0)
@@ -67,6 +68,7 @@ def gantt(calls: pd.DataFrame, begin_s: float, end_s: float) -> Figure:
     count = base + len(free_s)
     with mpl.rc_context(RC):
         figure = Figure(figsize=(10, min(12.0, 1.5 + 0.12 * count)), layout="constrained")
+        figure.suptitle(f"{title}: {begin_s:g} to {end_s:g} s", x=0.01, ha="left")
         axes = figure.subplots()
         times = [shown[name].to_numpy() for name in ("asked_s", "placed_s", "admitted_s", "first_s", "end_s")]
         for number, name in enumerate(("held", "waiting", "prefill", "decode")):

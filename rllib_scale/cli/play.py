@@ -225,7 +225,8 @@ def simulate(
     for scheduler, of_one in zip(schedulers, metrics, strict=True):
         problem.say_unfinished(scheduler, of_one)
     if env.on_replicas:
-        _write_fleet(engines, files, {"--video": video, "--save-workload": save_workload, "--trace": files.trace})
+        refused = {"--video": video, "--save-workload": save_workload, "--trace": files.trace}
+        _write_fleet(engines, files, refused, f"{schedulers[0]} on {source}")
         return
     arrived = problem.workload or generate(env, seed, episode)
     figure = None
@@ -245,7 +246,7 @@ def simulate(
         say(f"wrote {save_workload}")
 
 
-def _write_fleet(engines: list[Any], files: EpisodeFiles, refused: dict[str, Path | None]) -> None:
+def _write_fleet(engines: list[Any], files: EpisodeFiles, refused: dict[str, Path | None], title: str) -> None:
     """Write the calls of the first scheduler, and draw five minutes of them after the warm-up."""
     import pandas as pd
     from rllib_scale_analysis.figures.draw import save
@@ -261,7 +262,7 @@ def _write_fleet(engines: list[Any], files: EpisodeFiles, refused: dict[str, Pat
         write_atomic(files.schedule, lambda path: calls.to_csv(path, index=False))
         say(f"wrote {files.schedule}: {len(calls)} completed calls")
     if files.gantt is not None:
-        save(gantt(calls, begin_s, begin_s + 300), files.gantt)
+        save(gantt(calls, begin_s, begin_s + 300, f"{title}, after the warm-up"), files.gantt)
         say(f"wrote {files.gantt}")
 
 
