@@ -26,38 +26,38 @@ from rllib_scale.simulator.event_engine import EventEngine
 from rllib_scale.simulator.outside_state import Attempt
 
 RESTARTS = 5
-"""How often in a row a server whose node is there is started anew before it is given up; and under how many deaths of
-such servers a task is: it may be what ends them."""
+"""Restarts in a row of a server on a live node, and deaths of such servers under one task, before it is given up: the
+task may be what ends them."""
 SERVER_GONE = (RayActorError, ActorUnschedulableError)
 Work = Callable[[Attempt, list[Any]], Call]
-"""What the tasks are: the call of an attempt, for references to the outputs of its predecessors, in their order."""
+"""Makes the call of an attempt from references to the outputs of its predecessors, in their order."""
 GRACE_S = 5.0
 """After so long a call that should end is ended with its server."""
 
 
 class RayBackend:
-    """A live cluster: it tells an engine what happens, and carries out what starts there.
+    """A live cluster: it sends events to an engine and carries out its starts.
 
-    The clock stands still while a round is answered, as it does in the simulator; what happens meanwhile is found by
-    the next `more`. One thread plays; `submit`, `give_up` and `close` may be called from any.
+    The clock stops while a round is answered, as in the simulator; the next `more` finds the events of this time. One
+    thread plays; any thread may call `submit`, `give_up` and `close`.
 
-    A server that dies leaves; its tasks wait anew, and it joins again once it is started on its node, if that is there.
-    An input that was lost with it is made again by the task that made it. A task that raises is run again up to
-    `retries` times; then its workflow is given up, and nothing else with it.
+    A server that dies leaves; its tasks wait again, and it rejoins after a restart on its node, if that is alive. A
+    lost input is made again by the task that made it. A task that raises is retried up to `retries` times; then its
+    workflow is given up, and no other one.
 
     Args:
-        env: the problem. Its workload plays no part; servers come and go as they do, whatever `changes` says.
-        work: what the tasks are.
-        time_scale: seconds that one second of the problem takes.
-        retries: of a task that raises.
+        env: the problem. Its workload and `changes` are ignored.
+        work: makes the calls of tasks.
+        time_scale: seconds of the wall clock per second of the problem.
+        retries: retries of a task that raises.
         nodes: Ray nodes to use; None: all.
         listener: called with every task that has ended and every workflow that has failed, by the thread that waits.
-        accepts: whether workflows may come at any time, until `close`; else the end is when all that came have ended.
-            Such a backend may live long, and keeps nothing of what has ended.
+        accepts: whether workflows may come at any time, until `close`; else the run ends with the workflows. Such a
+            backend may live long, and keeps nothing of ended workflows.
         horizon_s: end of the episode [s]; inf: when all is done.
 
     Raises:
-        UserError: the problem has something that a live cluster has not.
+        UserError: the problem has a property that a live cluster does not have.
     """
 
     def __init__(
@@ -72,10 +72,10 @@ class RayBackend:
         horizon_s: float = math.inf,
     ) -> None:
         check_live(env)
-        os.environ.setdefault("RAY_IGNORE_UNHANDLED_ERRORS", "1")  # of outputs nobody asks for; reports tell of them
+        os.environ.setdefault("RAY_IGNORE_UNHANDLED_ERRORS", "1")  # of outputs that no task reads; reports show them
         self.engine, self.work = EventEngine(env, self._call, keeps_ended=not accepts), work
-        self.flows: dict[int, Flow] = {}  # that are to arrive or under way
-        self._may_end_alone: dict[int, Flow] = {}  # those of which an attempt may not tell the end
+        self.flows: dict[int, Flow] = {}  # scheduled or under way
+        self._may_end_alone: dict[int, Flow] = {}  # those that may end without an attempt
         self.pending: list[tuple[float, int]] = []  # heap of those to arrive: when, number
         self.guard = "none"  # of stats.GUARDS
         self.comparison: Comparison | None = None  # of the guard
@@ -108,7 +108,7 @@ class RayBackend:
         return self.engine.now
 
     def more(self) -> bool:
-        """Wait until something has happened, and tell the engine; False: nothing will any more."""
+        """Wait for events and send them to the engine; False: there will be no more."""
         engine = self.engine
         if not engine.attempts and not self._coming and self._next_timer_s == math.inf:
             engine.start_any()
@@ -148,7 +148,7 @@ class RayBackend:
         return self.flows.pop(number, None)
 
     def _arrive(self) -> bool:
-        """What is due arrives; whether anything was."""
+        """Let due workflows arrive; returns whether any did."""
         before = len(self.pending)
         while self.pending and self.pending[0][0] <= self.now:
             flow = self.flows[heapq.heappop(self.pending)[1]]
@@ -159,7 +159,7 @@ class RayBackend:
     # ------------------------------------------------------------------ from other threads
 
     def stats(self) -> LiveStats:
-        """What it is doing."""
+        """Current numbers of tasks and their times."""
         engine, ratio = self.engine, math.nan if self.comparison is None else self.comparison.ratio
         counted = {"ended": self.num_ended, "dropped": self.num_dropped, "rejected": 0}
         now = {"servers": engine.num_there, "waiting": engine.num_waiting, "running": len(engine.attempts)}
@@ -170,7 +170,7 @@ class RayBackend:
         return (time.monotonic() - self._start) / self.time_scale
 
     def submit(self, flow: Flow) -> None:
-        """A workflow is to be played; its number is that of no other one."""
+        """Add a workflow with a new number."""
         self.inbox.put(partial(self.expect, flow))
 
     def give_up(self, flow: Flow, error: BaseException) -> None:
@@ -189,7 +189,7 @@ class RayBackend:
     # ------------------------------------------------------------------ events
 
     def _collect(self) -> list[Event]:
-        """Wait until something has happened or is due; returns what has happened, in order."""
+        """Wait until something has happened or is due; returns the events in order."""
         if self._has_news and time.monotonic() >= self._exporter.due_s:
             self._exporter.show(self.stats())
             self._has_news = False
@@ -226,7 +226,7 @@ class RayBackend:
     def _ended(
         self, attempt: Attempt, output: Output, future: Future[Report], took: float, should: float | None
     ) -> None:
-        """A call has ended after so many seconds, in which it should have slept for `should`."""
+        """A call has ended after a number of seconds, of which it should have slept `should`."""
         engine = self.engine
         self.inbox.forget(attempt)
         if engine.is_stopping(attempt):
@@ -257,8 +257,8 @@ class RayBackend:
         self.outputs[flow.number, attempt.task] = output
         for at in (attempt.task, *flow.sources[attempt.task]):
             if is_last or all(engine.has_ended(flow.number, after) for after in flow.readers[at]):
-                self.outputs.pop((flow.number, at), None)  # nobody needs it any more
-        self._listener(Ended(flow, attempt.task, is_last, output.reference, None))  # last: others may go on at once
+                self.outputs.pop((flow.number, at), None)  # no longer needed
+        self._listener(Ended(flow, attempt.task, is_last, output.reference, None))  # last: it frees others
 
     def _failed(self, attempt: Attempt) -> None:
         self.engine.failed(attempt)
@@ -292,7 +292,7 @@ class RayBackend:
             self._count_failure(attempt, error)
 
     def _is_there(self, flow: Flow, task: int) -> bool:
-        """Whether the server that made an output has been there ever since."""
+        """Whether the server that made an output has lived since then."""
         made = self.outputs.get((flow.number, task))
         return made is not None and made.life == self._lives[made.server]
 
@@ -309,7 +309,7 @@ class RayBackend:
     # ------------------------------------------------------------------ servers
 
     def _server_died(self, server: int) -> None:
-        """What ran on it waits anew; it is started again."""
+        """Its tasks wait again; restart it."""
         self._lives[server] += 1
         self._gone.add(server)
         ran: list[Attempt] = []
@@ -353,7 +353,7 @@ class RayBackend:
     # ------------------------------------------------------------------ giving up
 
     def _drop(self, flow: Flow, error: BaseException) -> None:
-        """Give a workflow up, if it has not ended: stop what runs of it, and tell."""
+        """Give up a workflow that has not ended: stop its calls, and tell the engine."""
         if self._forget(flow.number) is None:
             return
         is_under_way = self.engine.is_under_way(flow.number)
@@ -380,12 +380,12 @@ class RayBackend:
             self._server_died(attempt.server)
 
     def _give_up_what_is_hopeless(self) -> None:
-        """Workflows with a task that no server is left for."""
+        """Give up workflows with a task that no remaining server can run."""
         if not self._gone:
             return  # all tasks were accepted for the servers that there were
         left = [s for s in range(len(self._tries)) if self.engine.is_there(s) or s in self._coming]
         while (found := self.engine.hopeless(left)) is not None:
             flow, task = self.flows[found[0]], found[1]
             need = f"workflow {flow.number}, task {task} needs {flow.demands['memory'][task]:g} GB"
-            error = RuntimeError(f"{need}, and no server with its labels, its places and so much memory is left")
+            error = RuntimeError(f"{need}, and no server with its labels, places and memory is left")
             self._drop(flow, error)

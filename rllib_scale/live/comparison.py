@@ -1,4 +1,4 @@
-"""What a guard and its shadow know of reality: how long what runs takes, and which of the two is ahead."""
+"""Facts about reality for a guard and its shadow: durations of attempts, and which of the two is ahead."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from rllib_scale.observation.policy import Policy
 from rllib_scale.simulator.outside_state import Attempt
 
 STEPS = 10
-"""How often the two are compared in a window."""
+"""Comparisons per window."""
 OVER = ("ended", "failed")
-"""How an attempt may come to its end by itself."""
+"""Outcomes of attempts that end by themselves."""
 ROUNDING = 1e-9
-"""By which sums of the same times in another order may differ, relatively."""
+"""Relative difference of sums of the same times in another order."""
 
 
 class Comparison:
     """Whether a policy has fallen behind the rule of its guard.
 
     Args:
-        margin: by which share workflows may stay longer.
-        window: so many arrive or end between the two times that are compared.
+        margin: share by which workflows may stay longer.
+        window: number of arrivals or ends between the two times that are compared.
 
     Attributes:
-        ratio: of the stays in the last window, the policy's over the rule's; NaN: there was no window yet.
+        ratio: the policy's mean stay in the last window over the rule's; NaN before the first window.
     """
 
     def __init__(self, margin: float, window: int) -> None:
@@ -38,7 +38,7 @@ class Comparison:
         self.ratio = math.nan
 
     def is_due(self, arrived: int, ended: int) -> bool:
-        """Whether a step is to be taken, by the workflows that have arrived and ended with the policy."""
+        """Whether to compare now, by the workflows that have arrived and ended with the policy."""
         if max(arrived - self._looked[0], ended - self._looked[1]) < self.window / STEPS:
             return False
         self._looked = arrived, ended
@@ -70,7 +70,7 @@ class Comparison:
 
 
 class Ran(NamedTuple):
-    """What an attempt at a task has really come to."""
+    """Real outcome of an attempt at a task."""
 
     attempt: Attempt
     until_s: float
@@ -78,10 +78,10 @@ class Ran(NamedTuple):
 
 
 class Durations:
-    """How long what really runs takes, by its name, for a shadow of it.
+    """Durations of real attempts by name, for a shadow.
 
-    What has not really ended takes as many times its estimate as one of the last that have, or twice as long as it has
-    really taken by now.
+    The ratio of duration to estimate of an attempt that has not ended is that of one of the last that have, or twice
+    the ratio that it has reached.
     """
 
     def __init__(self, window: int) -> None:
@@ -94,7 +94,7 @@ class Durations:
         self._now_s = 0.0
 
     def look(self, runs: dict[Hashable, Attempt], now_s: float) -> None:
-        """What really runs now."""
+        """Set the attempts that really run now."""
         self._runs, self._now_s = runs, now_s
 
     def learn(self, name: Hashable, attempt: Attempt, now_s: float, how: str) -> None:
@@ -125,7 +125,7 @@ class Durations:
         return attempt.start_s + attempt.expected_s * (times if how in OVER else self._guess(name, times))
 
     def _guess(self, name: Hashable, so_far: float) -> float:
-        """How many times its estimate something takes that has taken so many by now."""
+        """Ratio of duration to estimate of an attempt that has reached a ratio by now."""
         if name not in self._guessed:
             self._guessed[name] = self._recent[self._random.integers(len(self._recent))]
         took = self._guessed[name]
@@ -144,5 +144,5 @@ def is_same(attempt: Attempt, other: Attempt) -> bool:
 
 
 def times_of(attempt: Attempt, now: float) -> float:
-    """How many times its estimate an attempt has taken by now."""
+    """Ratio of the time so far to the estimate of an attempt."""
     return (now - attempt.start_s) / attempt.expected_s

@@ -27,12 +27,12 @@ class LiveRun(Played):
     """A workload that was played on a live cluster.
 
     Attributes:
-        time_scale: seconds that one second of the workload took.
-        metrics: as `Engine.metrics`; the return is NaN.
-        overheads_s: of each task of this process, from the event that began its round until its end was known, less
-            the time for which it slept [s of the wall clock].
+        time_scale: seconds of the wall clock per second of the workload.
+        metrics: see `Engine.metrics`; the return is NaN.
+        overheads_s: for each task of this process, the time from the event that began its round until its end was
+            known, less the time for which it slept [s of the wall clock].
         failed: workflows that were given up, and why.
-        guard: what the guard did, or how much it has seen, in a line; empty without one.
+        guard: one line about what the guard did or has seen; empty without one.
     """
 
     time_scale: float
@@ -79,16 +79,16 @@ def execute(
     """Play a workload on the Ray cluster that this process is connected to.
 
     Args:
-        player: decides.
+        player: the scheduler.
         env: the problem: cluster, decisions, communication.
         workload: to play.
-        surrogates: what its tasks are.
-        retries: as for `RayBackend`.
-        nodes: as for `RayBackend`.
-        seed: of the scheduler's draws.
+        surrogates: its tasks.
+        retries: see `RayBackend`.
+        nodes: see `RayBackend`.
+        seed: seed of the scheduler's draws.
         horizon_s: end of the run [s]; inf: when all workflows have ended.
         say: receives lines about the progress.
-        guard: what takes over once the scheduler has fallen behind.
+        guard: takes over once the scheduler has fallen behind.
 
     Raises:
         UserError: see `check`.

@@ -13,14 +13,14 @@ from rllib_scale.workloads.model import Workload
 
 
 class Flow:
-    """A workflow of T tasks and E edges. What has become of each task is the engine's to say.
+    """A workflow of T tasks and E edges. The state of its tasks is in the engine.
 
     Args:
-        number: in order of arrival.
-        arrival_s: when it is due to arrive [s].
+        number: position in order of arrival.
+        arrival_s: time of arrival [s].
         demands: (T,) TASK_DEMAND of each task.
         edges: (E, 2) predecessor and successor, sorted; acyclic.
-        edge_gb: (E,) what the successor needs of the predecessor [GB]; None: all of its output.
+        edge_gb: (E,) data that the successor needs from the predecessor [GB]; None: all of its output.
     """
 
     def __init__(
@@ -34,9 +34,9 @@ class Flow:
         self.number, self.arrival_s, self.demands, self.edges = number, arrival_s, demands, edges
         self.edge_gb = demands["output"][edges[:, 0]] if edge_gb is None else edge_gb
         self.sources: list[list[int]] = [[] for _ in demands]
-        """Of each task the predecessors that give it an output, which those without work do not."""
+        """For each task, the predecessors that give it an output; those without work give none."""
         self.readers: list[list[int]] = [[] for _ in demands]
-        """Of each task the successors that need its output."""
+        """For each task, the successors that need its output."""
         has_work = demands["compute"] > 0
         self.may_end_alone = not has_work.all()
         """Whether its last task may end without an attempt."""
@@ -68,14 +68,14 @@ class Ended(NamedTuple):
 
 
 class Output(NamedTuple):
-    """What a task has left on the server where it ran."""
+    """Output of a task on the server where it ran."""
 
     reference: Any
     server: int
-    life: int  # how often that server had been started anew
+    life: int  # restarts of that server until then
 
 
 def ended_alone(flows: dict[int, Flow], engine: EventEngine) -> list[int]:
-    """Numbers of the workflows that have ended by a task without work, of which no attempt tells."""
+    """Numbers of the workflows whose last task was without work, so that no attempt reports the end."""
     candidates = (number for number, flow in flows.items() if flow.may_end_alone and number < engine.next_number)
     return [number for number in candidates if not engine.is_under_way(number)]

@@ -1,8 +1,8 @@
-"""What functions a server can run, and how one of them looks like the function itself to LangGraph.
+"""Functions that a server can run, and wrappers that look like the function itself to LangGraph.
 
-LangGraph reads the name, the signature and the type hints of a node, and passes `config` and other objects of its own
-to a node that asks for them. A node on a server gets the part of `config` that can travel. What talks to the running
-graph (a stream writer, a store, `interrupt`) cannot leave the driver, and is refused when the node is declared.
+LangGraph reads the name, the signature and the type hints of a node, and passes `config` and other objects to a
+node that asks for them. A node on a server gets the part of `config` that can travel. Objects that talk to the running
+graph (a stream writer, a store, `interrupt`) cannot leave the driver, and are refused when the node is declared.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ LANGGRAPH = "langgraph"
 
 
 def check_task(function: Any, name: str) -> None:
-    """Refuse what a server cannot run to a result.
+    """Refuse a function that a server cannot run to a result.
 
     Raises:
-        UserError: it is no callable, or returns a coroutine or a generator.
+        UserError: it is not callable, or returns a coroutine or a generator.
     """
     while isinstance(function, functools.partial):
         function = function.func

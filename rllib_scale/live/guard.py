@@ -1,15 +1,14 @@
 """A rule that guards a policy on a live cluster or in a router: it takes over once the policy has fallen behind it.
 
-The rule plays a shadow of the cluster in virtual time. What happens in the cluster happens there, too, at the same
-times and in the same order: workflows arrive and are given up, servers come and go, outputs are lost. Each attempt at a
-task takes as many times its estimate (demand / speed, and transfer) as it took in reality, and fails where that failed;
-while that is not known, as many times as one of the last tasks took. One that starts as the real one did ends with it,
-so that a shadow of the same rule does the same. Both sides sum up the time that workflows spend in the system, those
-under way up to now, so that a policy that starves some falls behind, too. Over one stretch of time the ratio of the
-sums is that of the mean stays.
+The rule plays a shadow of the cluster in virtual time. Events of the cluster occur there, too, at the same times and in
+the same order: workflows arrive and are given up, servers come and go, outputs are lost. The ratio of duration to
+estimate (demand / speed, and transfer) of each attempt is that of the real attempt, and it fails if that failed; while
+this is not known, the ratio is that of one of the last tasks. An attempt that starts like the real one ends with it, so
+that a shadow of the same rule is identical. Both sides sum the time that workflows spend in the system, current ones up
+to now, so that a policy that starves some also falls behind. Over one stretch of time the ratio of the sums is that of
+the mean stays.
 
-The shadow takes as much time of the deciding process, about, as the rule's own decisions would; it keeps only what is
-under way.
+The shadow takes about as much time of the deciding process as the rule's decisions would; it keeps current work only.
 """
 
 from __future__ import annotations
@@ -40,17 +39,17 @@ LOG = logging.getLogger(__name__)
 
 
 class Guard(NamedTuple):
-    """Which rule takes over, for good, and when; see `live.requests.GuardSettings` for that of a router."""
+    """The rule that takes over for good, and when; see `live.requests.GuardSettings` for that of a router."""
 
     scheduler: str | Path | Policy = "fastest-idle"
     margin: float = 0.1  # once workflows stay longer by more than this share than they would with it
-    window: int = 50  # over so many workflows that arrive, or that end
+    window: int = 50  # number of arrivals, or of ends, in a comparison
 
     def rule(self, env: EnvConfig) -> Policy:
-        """What takes over.
+        """The rule as a player.
 
         Raises:
-            UserError: there is none, it does not fit the servers or plans ahead, or a number is out of range.
+            UserError: it does not exist, does not fit the servers or plans ahead; or a number is out of range.
         """
         if not self.margin >= 0 or self.window < STEPS:
             raise UserError(f"guard: margin {self.margin:g}, window {self.window}; valid: from 0, from {STEPS}")
@@ -95,7 +94,7 @@ def play_guarded(
         env: the problem, before the policy has changed it.
         guard: who takes over, and when.
         say: receives a line when it does.
-        seed: of the rule's draws.
+        seed: seed of the rule's draws.
 
     Returns:
         The same line, or one that says how much the guard has seen; empty without one.
@@ -122,26 +121,26 @@ def play_guarded(
 
 
 class _Shadow:
-    """The cluster as it would be under the rule: an engine whose time runs up to that of the live one.
+    """The cluster under the rule: an engine whose clock follows that of the live one.
 
     Args:
-        rule: decides in it.
+        rule: its scheduler.
         env: the problem as the rule plays it.
         guard: margin and window.
-        live: the cluster, which tells what happens there.
-        seed: of the rule's draws.
+        live: the cluster, the source of events.
+        seed: seed of the rule's draws.
     """
 
     def __init__(self, rule: Policy, env: EnvConfig, guard: Guard, live: RayBackend, seed: int) -> None:
         self._rule, self._live = rule, live
         self.comparison, self._durations = Comparison(guard.margin, guard.window), Durations(guard.window)
         self._engine, self._until = EventEngine(env, keeps_ended=False), 0.0
-        self._flows: dict[int, Flow] = {}  # that have not ended here, or are to arrive
-        self._events: deque[tuple[float, str, Any]] = deque()  # that are to happen here, in order
+        self._flows: dict[int, Flow] = {}  # that have not ended here, or have not arrived yet
+        self._events: deque[tuple[float, str, Any]] = deque()  # pending here, in order
         rule.reset([(seed, 0)])
 
     def is_ahead(self, now: float) -> bool:
-        """Whether the policy has fallen behind; looked at once a step."""
+        """Whether the policy has fallen behind, checked once a step."""
         live = self._live.engine
         if not self.comparison.is_due(live.next_number, live.num_ended):
             return False
@@ -198,7 +197,7 @@ class _Shadow:
             del self._flows[attempt.workflow]
 
     def _happen(self, what: str, about: Any) -> None:
-        """What happened to the live cluster happens here; what has ended here already is left alone."""
+        """Apply events of the live cluster here; those of work that has ended here are ignored."""
         engine = self._engine
         if what == "arrive":
             engine.arrive(about.number, about.arrival_s, about.demands, about.edges, about.edge_gb)
@@ -207,7 +206,7 @@ class _Shadow:
             if self._flows.pop(flow.number, None) is not None and engine.is_under_way(flow.number):
                 stopping = {each.task for each in real}
                 for attempt in engine.give_up(flow.number):
-                    if attempt.task not in stopping:  # it does not run there, so nobody will tell when it has stopped
+                    if attempt.task not in stopping:  # it does not run there, so no event will report its end
                         engine.stopped(attempt)
         elif what in (*OVER, "stopped"):
             for attempt in [*engine.attempts.values()]:

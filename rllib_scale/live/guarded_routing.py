@@ -1,8 +1,8 @@
-"""A router with a guard: beside it the guard's rule routes the same requests in virtual time; see `live.guard`.
+"""A router with a guard, whose rule routes the same requests in virtual time; see `live.guard`.
 
-The shadow is a router of its own, with its own sessions: a call is where the rule would have had the call before it.
-Places that other handles use are taken in both. It is brought up to the real time with each round, whose events are
-few; a round takes as much longer as the rule's own decisions on them would.
+The shadow is a second router with its own sessions: the context of a call is where the rule would have had the call
+before it. Places that other handles use are taken in both. Each round advances it to the real time; this takes as long
+as the rule's decisions on the few events of a round.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ LOG = logging.getLogger(__name__)
 
 
 class GuardedRouting(Routing):
-    """What Serve's router asks: `Routing`, with the guard that its settings name, if any.
+    """`Routing` with the guard that its settings name, if any.
 
     Args:
-        settings: of the router.
+        settings: settings of the router.
         say: receives a line when the guard takes over.
 
     Raises:
-        UserError: as `policy_of`, for the guard too.
+        UserError: see `policy_of`; also for the guard.
     """
 
     def __init__(self, settings: RouterSettings, say: Callable[[str], None] = LOG.warning) -> None:
@@ -106,7 +106,7 @@ class _Shadow(Routing):
 
     @property
     def rule(self) -> Policy:
-        """What decides here."""
+        """The scheduler that decides here."""
         return self._policy
 
     def clock(self) -> float:
@@ -162,5 +162,5 @@ class _Shadow(Routing):
         return [(self._durations.end_s(name, attempt), name) for name, attempt in own]
 
     def decide(self, replicas: list[Replica], taken: Mapping[str, int]) -> bool:
-        """A round, with these replicas, each of which has so many requests of others; whether any starts."""
+        """A round with replicas, each with its number of requests of other handles; returns whether any starts."""
         return bool(self._decide(replicas, taken))

@@ -1,7 +1,7 @@
-"""Which replica of a language model takes which request, or none yet, by the rules of `service: replica`.
+"""Assigns requests to replicas of a language model, or holds them, by the rules of `service: replica`.
 
-It decides by the same compiled code as an episode under `observation.caches: own`, from what a router knows: prompts,
-sessions, and what it has sent where. Lengths of answers are hidden.
+It decides by the same compiled code as an episode under `observation.caches: own`, from a router's knowledge:
+prompts, sessions, and where it has sent calls. Lengths of answers are hidden.
 """
 
 from __future__ import annotations
@@ -84,13 +84,13 @@ class _Rows:
 
 
 class HoldingRouter:
-    """The requests of one handle under a rule for replicas; for `serve.PolicyRouter` what `Routing` is.
+    """The requests of one handle under a rule for replicas; for `serve.PolicyRouter` like `Routing`.
 
     Args:
-        settings: of the router; `replica` says what a replica is.
+        settings: settings of the router; `replica` describes a replica.
 
     Raises:
-        UserError: a setting is missing, or is none of such a rule.
+        UserError: a setting is missing, or such a rule does not have it.
     """
 
     guard = "none"
@@ -114,7 +114,7 @@ class HoldingRouter:
         self._foreign = np.zeros(0, np.int64)  # calls of other handles on each replica
         self._decided_s, self._events = -np.inf, 0  # time of the last round, and ends of calls since
         self._prefixes, self._most_prefixes = dict[tuple[str, int], int](), 8  # numbers of shared prefixes
-        self._fleet: Fleet | None = None  # with what is remembered of each replica; None: there is none
+        self._fleet: Fleet | None = None  # with the memory of each replica; None before the first one
         self._table: np.ndarray  # of that fleet, for compiled code
         self._replicas: list[Replica] = []
         self._remembered = 0  # rows of sessions in it
@@ -135,11 +135,11 @@ class HoldingRouter:
 
     @property
     def waiting(self) -> int:
-        """How many requests wait."""
+        """Number of waiting requests."""
         return len(self._requests) - len(self._sent)
 
     def replica_of(self, key: Hashable) -> str | None:
-        """Where a request runs; None: it waits, or is not known."""
+        """The replica where a request runs; None: it waits, or is not known."""
         return self._sent.get(key)
 
     def others_on(self) -> set[str]:
@@ -147,7 +147,7 @@ class HoldingRouter:
         return self._shared
 
     def arrive(self, key: Hashable, demand: Demand, since_s: float) -> None:
-        """See `Routing.arrive`. A request without a session is one of its own."""
+        """See `Routing.arrive`. A request without a session is a session by itself."""
         check_arrival(key, since_s, self._requests)
         row = self._hear((key,) if demand.session is None else demand.session)
         self._known.table["open"][row] += 1
@@ -265,7 +265,7 @@ class HoldingRouter:
             session["running"] -= 1
             session["until_s"] = self.clock() + self.settings.active_for_s
         self._asked.give(row)
-        if (key,) in self._sessions:  # it had none that goes on
+        if (key,) in self._sessions:  # its session does not continue
             self._forget((key,))
 
     def too_large(self) -> list[tuple[Hashable, UserError]]:
@@ -310,7 +310,7 @@ class HoldingRouter:
         return found
 
     def _take(self, replicas: Sequence[Replica]) -> None:
-        """These are the replicas now; what is remembered of those that stay, stays."""
+        """Set the current replicas; the memory of those that stay is kept."""
         before = {replica.name: at for at, replica in enumerate(self._replicas)}
         gone = [at for name, at in before.items() if name not in {replica.name for replica in replicas}]
         for at in gone:
@@ -324,7 +324,7 @@ class HoldingRouter:
         self._places = np.array([replica.max_concurrent for replica in replicas], np.int64)
         self._foreign, self._events = np.zeros(len(replicas), np.int64), self._events + len(self._requests)
         if replicas:
-            _, tasks, first_task, successors = requests([1], [1]).arrays  # sessions and calls are told, not played
+            _, tasks, first_task, successors = requests([1], [1]).arrays  # sessions and calls come from outside
             tree = np.zeros(self._most_prefixes, TREE)
             tree["above"] = NONE
             scripts = tree, tasks, first_task, successors
@@ -340,7 +340,7 @@ class HoldingRouter:
         return self._kind.model_copy(update={"kv_tokens": replica.kv_tokens} if replica.kv_tokens else {})
 
     def _keep_memory(self, former: Fleet, rows: list[int]) -> None:
-        """Take over what a former fleet remembers; `rows` there of the replicas that there are."""
+        """Copy the memory of a former fleet; `rows` are the rows there of the current replicas."""
         assert self._fleet is not None
         new = self._fleet._replace(kept=former.kept, sessions=former.sessions, agents=former.agents)
         for name in ("free_kept", "kept_left"):
@@ -356,7 +356,7 @@ class HoldingRouter:
         self._fleet = new
 
     def _grow(self, contexts: int) -> None:
-        """Let the fleet have rows for so many contexts more, and for all sessions."""
+        """Grow the fleet by rows for a number of contexts, and for all sessions."""
         assert self._fleet is not None
         sessions, begun = len(self._known.table), self._remembered
         if self._fleet.now["kept_left"] >= contexts and begun == sessions:

@@ -1,4 +1,4 @@
-"""What a live cluster is told, kept for the thread that plays: by other threads, by Ray, and by the clock."""
+"""Events for a live cluster, from other threads, Ray and the clock, kept for the thread that plays."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import Any
 
 Event = Callable[[], None]
-"""What is to be done by the thread that waits."""
+"""Work for the thread that waits."""
 
 
 class Inbox:
@@ -18,12 +18,12 @@ class Inbox:
 
     def __init__(self) -> None:
         self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
-        self._calls: set[Future[Any]] = set()  # whose end Ray is to tell
+        self._calls: set[Future[Any]] = set()  # whose end Ray reports
         self.deadlines: dict[Hashable, tuple[float, Event]] = {}  # what it is about -> monotonic time, what then
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing has come that was not collected."""
+        """Whether everything that came has been collected."""
         return self._events.empty()
 
     def put(self, event: Event) -> None:
@@ -31,11 +31,11 @@ class Inbox:
         self._events.put(event)
 
     def after(self, key: Hashable, seconds: float, event: Event) -> None:
-        """Have something done after so many seconds of the wall clock, unless `forget` comes before."""
+        """Schedule an item after a number of seconds of the wall clock, unless `forget` comes first."""
         self.deadlines[key] = (time.monotonic() + seconds, event)
 
     def forget(self, key: Hashable) -> None:
-        """What was to be done about this after a time is not."""
+        """Cancel the scheduled item of this key."""
         self.deadlines.pop(key, None)
 
     def watch(self, reference: Any, then: Callable[[Future[Any]], None]) -> None:
@@ -50,7 +50,7 @@ class Inbox:
         future.add_done_callback(ended)
 
     def collect(self, until: float) -> list[Event]:
-        """Wait until something has come or is due, or until that monotonic time; returns what has come, in order."""
+        """Wait until something has come or is due, or until a monotonic time; returns what has come, in order."""
         events: list[Event] = []
         until = min([until, *(when for when, _ in self.deadlines.values())])
         with suppress(queue.Empty):

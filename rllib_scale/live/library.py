@@ -43,13 +43,13 @@ LOG = logging.getLogger(__name__)
 MAX_SENT_BYTES = 20_000
 """Functions up to this size travel with each call: to look one up in Ray's store takes longer."""
 TRIES = 3
-"""How often a result is made again whose server has died before it was fetched."""
+"""Times that a result is made again after its server died before it was fetched."""
 
 
 class Demand(Model):
-    """What a task is declared to need."""
+    """Declared demand of a task."""
 
-    compute_gflop: Positive = 1.0  # by which a scheduler estimates how long it takes
+    compute_gflop: Positive = 1.0  # for the estimate of its duration
     memory_gb: NonNegative = 0.0  # at most that of the largest server
     places: Annotated[int, Field(ge=1, le=MAX_PLACES)] = 1  # that it takes of the `max_concurrent` of its server
     labels: tuple[Label, ...] = ()  # that the server must have, all of them
@@ -58,9 +58,9 @@ class Demand(Model):
 
 
 class TaskFuture:
-    """A task of a cluster, and its result to come. Made by `Cluster.task`; it runs once it is asked for.
+    """A task of a cluster and its future result, made by `Cluster.task`. It runs once it is asked for.
 
-    What is asked for together with it, and what both need, is one workflow.
+    Tasks that are asked for together, with all that they need, are one workflow.
     """
 
     def __init__(
@@ -80,16 +80,16 @@ class TaskFuture:
         return self
 
     def done(self) -> bool:
-        """Whether it has ended, with a result or without."""
+        """Whether it has ended, with or without a result."""
         return self.ended.done()
 
     def result(self, timeout: float | None = None) -> Any:
-        """Wait for what the function returned; asks for it, where nobody has.
+        """Wait for the result of the function; asks for the task first if needed.
 
         Raises:
-            TimeoutError: it has not ended after so many seconds; it goes on.
+            TimeoutError: it has not ended after `timeout` seconds; it continues.
             concurrent.futures.CancelledError: it was cancelled.
-            BaseException: what the function raised, or one that it needs.
+            BaseException: the exception of the function, or of a task that it needs.
         """
         for _ in range(TRIES - 1):
             self.submit()
@@ -101,31 +101,31 @@ class TaskFuture:
         return ray.get(self.ended.result(timeout))
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """What it raised; None where it ended well. Raises as `result` where it did not end."""
+        """Its exception; None if it succeeded. Raises like `result` if it did not end."""
         self.submit()
         return self.ended.exception(timeout)
 
     def cancel(self) -> bool:
-        """Give its workflow up, with all other tasks of it that have not ended. False: it had ended.
+        """Give up its workflow with all tasks that have not ended. False: it had ended.
 
-        A call that runs is interrupted between two lines of Python; after five seconds its server is started anew.
+        A running call is interrupted between two lines of Python; after five seconds its server is restarted.
         """
         return self._cluster.cancel(self)
 
 
 class Cluster:
-    """A live cluster, on which a scheduler places tasks. A context manager: at the end of the block all is awaited.
+    """A live cluster, on which a scheduler places tasks. A context manager: the end of the block waits for all tasks.
 
     Args:
         scheduler: a heuristic's name, the folder of an exported policy, `zoo:NAME`, or a scheduler.
-        address: of a Ray cluster; None: the Ray that this process is connected to, else a local one.
+        address: address of a Ray cluster; None: the Ray that this process is connected to, else a local one.
         tiers: servers, as actors dealt out to the nodes; None: each Ray node is a server, as Ray describes it.
-        retries: of a task that raises, before its workflow is given up.
-        num_cpus: of a local Ray.
+        retries: retries of a task that raises, before its workflow is given up.
+        num_cpus: CPUs of a local Ray.
         guard: a rule that takes over, with a line in the log, once the scheduler has fallen behind; see `Guard`.
 
     Raises:
-        UserError: there is no such scheduler, or it does not fit the servers.
+        UserError: the scheduler does not exist, or does not fit the servers.
     """
 
     def __init__(
@@ -157,7 +157,7 @@ class Cluster:
     # ------------------------------------------------------------------ life
 
     def __enter__(self) -> Cluster:
-        with ExitStack() as stack:  # what has begun ends, should the rest fail
+        with ExitStack() as stack:  # end what has begun if the rest fails
             stack.enter_context(ray_session(self._address, self._num_cpus))
             nodes = None
             if self._by_nodes:
@@ -198,7 +198,7 @@ class Cluster:
             line = play_guarded(self._policy, self.backend, self._env, self._guard)
             if (seen := self.backend.comparison) is not None and self.backend.guard == "watching":
                 LOG.log(logging.WARNING if math.isnan(seen.ratio) else logging.INFO, line)
-        except BaseException as error:  # nobody else would ever tell
+        except BaseException as error:  # errors in this thread are otherwise lost
             with self._lock:
                 self._failure = error
                 for futures in list(self._open):
@@ -207,15 +207,15 @@ class Cluster:
     # ------------------------------------------------------------------ tasks
 
     def task(self, function: Callable[..., Any], **demand: Any) -> Callable[..., TaskFuture]:
-        """Declare what a function needs; called with its arguments, that gives a future.
+        """Declare the demand of a function; calling the result with arguments gives a future.
 
         Args:
-            function: what runs on a server. Futures among its arguments are results of other tasks.
+            function: runs on a server. Futures among its arguments are results of other tasks.
             demand: fields of `Demand`.
 
         Raises:
-            UserError: a demand that cannot be, or a function that is async, a generator or no callable; or the cluster
-                does not run.
+            UserError: the demand is not valid; the function is async, a generator or not callable; or the cluster does
+                not run.
         """
         if self._failure is not None:
             raise self._failure
@@ -258,7 +258,7 @@ class Cluster:
         return like(function, lambda *arguments, **keywords: make(*arguments, **keywords).result())
 
     def stats(self) -> LiveStats:
-        """What it is doing: tasks that wait and run, how many have ended, how long they waited, who decides."""
+        """Its current state: waiting and running tasks, ended ones, their waits, and the scheduler that decides."""
         return self.backend.stats()
 
     def gather(self, *futures: TaskFuture, timeout: float | None = None) -> list[Any]:
@@ -273,10 +273,10 @@ class Cluster:
     # ------------------------------------------------------------------ what futures ask for
 
     def submit(self, *futures: TaskFuture) -> None:
-        """Have tasks run as one workflow, with all that they need and that nobody has asked for yet.
+        """Run tasks as one workflow, with all tasks that they need and that have not been asked for yet.
 
         Raises:
-            UserError: one of them is of another cluster.
+            UserError: a task is of another cluster.
         """
         if all(future.workflow is not None for future in futures):
             return  # and so has all that they need
@@ -315,7 +315,7 @@ class Cluster:
             flow = Flow(number, self.backend.clock(), np.array(demands, dtype=TASK_DEMAND), pairs)
             for future in futures:
                 future.flow = flow
-                # As they are now: one that is found lost meanwhile is made again by the thread that would wait for it.
+                # Their current state: the thread that waits for a lost one makes it again.
                 future.given = {n: n.ended.result() for n in future.needs if n not in inside}
             self._sent[number] = futures
             self.backend.submit(flow)
@@ -367,7 +367,7 @@ class Cluster:
         return True
 
     def forget(self, future: TaskFuture) -> None:
-        """The result is lost, and so may be what it was made of: all of it is to be made again."""
+        """The result is lost, and maybe its inputs: make all of them again."""
         with self._lock:
             for lost in _in_order([future]):
                 if lost.done():
@@ -375,7 +375,7 @@ class Cluster:
 
 
 def _in_order(futures: Iterable[TaskFuture]) -> list[TaskFuture]:
-    """The tasks and all that they need, each behind what it needs."""
+    """The tasks and all that they need, each after what it needs."""
     needs: dict[TaskFuture, list[TaskFuture]] = {}
     found = list(futures)
     for future in found:  # and those that are found on the way
@@ -386,7 +386,7 @@ def _in_order(futures: Iterable[TaskFuture]) -> list[TaskFuture]:
 
 
 def _packed(function: Callable[..., Any]) -> Any:
-    """A function as it is sent: packed once, however often it is called; a large one is put into Ray's store."""
+    """A packed function, packed once for all calls; a large one is put into Ray's store."""
     content = ray.cloudpickle.dumps(function)
     return Packed(content) if len(content) <= MAX_SENT_BYTES else ray.put(function)
 

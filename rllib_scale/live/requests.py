@@ -1,4 +1,4 @@
-"""What a router of requests is told: its settings, the replicas, and what each request needs."""
+"""Inputs of a router of requests: its settings, the replicas, and the demand of each request."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rllib_scale.live.comparison import STEPS
 
 
 class Demand(Model):
-    """What a request is declared to need."""
+    """Declared demand of a request."""
 
     compute_gflop: Positive = 1.0
     memory_gb: NonNegative = 0.0
@@ -96,7 +96,7 @@ class Replica(NamedTuple):
 
 
 class _Reported(Model):
-    """What `record_routing_stats` may report of a replica, beside keys of others."""
+    """Keys that `record_routing_stats` may report of a replica, among other keys."""
 
     compute_gflops: Positive | None = None
     memory_gb: Positive | None = None

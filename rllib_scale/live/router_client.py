@@ -103,7 +103,7 @@ class RouterClient:
 
     @property
     def waiting(self) -> int:
-        """How many requests wait."""
+        """Number of waiting requests."""
         return sum(request.replica is None for request in self._requests.values())
 
     @property
@@ -117,7 +117,7 @@ class RouterClient:
         return self._own is not None
 
     def replica_of(self, key: Hashable) -> str | None:
-        """Where a request runs; None: it waits, or is not known."""
+        """The replica where a request runs; None: it waits, or is not known."""
         request = self._requests.get(key)
         return None if request is None else request.replica
 
@@ -353,6 +353,6 @@ async def _answer(seconds: float, asked: Any) -> Any:
     """The result of an actor's method.
 
     Raises:
-        TimeoutError: there is none within this time.
+        TimeoutError: there is no result within this time.
     """
     return await asyncio.wait_for(asyncio.wrap_future(asked.future()), seconds)

@@ -1,9 +1,9 @@
-"""Which replica takes which request, by a scheduler: what `rllib_scale.live.serve` asks. It knows no Ray.
+"""Assigns requests to replicas by a scheduler, for `rllib_scale.live.serve`. It knows no Ray.
 
-A replica is a server, which runs several requests at once. A request is a task that waits; the call before it in its
-session is its predecessor, whose output, a KV cache say, is where that call ran. All requests of a handle that wait are
-decided on together, in rounds, so that one that waits for its replica blocks nobody, and two do not count on the same
-place.
+A replica is a server, which runs several requests at once. A request is a task; the call before it in its session is
+its predecessor, whose output, such as a KV cache, is where that call ran. All waiting requests of a handle are decided
+on together, in rounds, so that a request that waits for its replica does not block others, and two do not count on the
+same place.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ from rllib_scale.workloads.model import TASK_DEMAND
 SESSIONS = 100_000
 """Sessions whose last replica is remembered; the one that was longest silent is forgotten first."""
 CHAIN = np.array([(0, 1)], dtype=np.int64)
-"""Edges of a call behind the call before."""
+"""Edges from the call before to a call."""
 RECENT = 4
-"""So many sessions for each place are taken to go on: those that were heard of last."""
+"""Sessions per place that are assumed to continue: the most recent ones."""
 
 
 @dataclass
@@ -58,11 +58,11 @@ class _Known:
 
 
 def policy_of(settings: RouterSettings) -> tuple[Policy, EnvConfig]:
-    """What decides, and the problem but for its servers.
+    """The policy of a router, and its problem without servers.
 
     Raises:
-        UserError: there is no such scheduler or scenario, or it cannot decide request by request for replicas that come
-            and go.
+        UserError: the scheduler or scenario does not exist, or cannot decide request by request for replicas that
+            come and go.
     """
     env = named_scenario(settings.scenario)
     # A request waits for a busy replica while others are decided on; a policy with a mask waits only without it.
@@ -84,13 +84,13 @@ def policy_of(settings: RouterSettings) -> tuple[Policy, EnvConfig]:
 
 
 class Routing:
-    """The requests that one handle has to route or has routed, and what a scheduler says of those that wait.
+    """The requests that one handle has to route or has routed, and decisions of a scheduler on waiting ones.
 
     Args:
-        settings: of the router.
+        settings: settings of the router.
 
     Raises:
-        UserError: as `policy_of`.
+        UserError: see `policy_of`.
     """
 
     def __init__(self, settings: RouterSettings) -> None:
@@ -121,26 +121,26 @@ class Routing:
 
     @property
     def waiting(self) -> int:
-        """How many requests wait."""
+        """Number of waiting requests."""
         return sum(known.replica is None for known in self._known.values())
 
     def replica_of(self, key: Hashable) -> str | None:
-        """Where a request runs; None: it waits, or is not known."""
+        """The replica where a request runs; None: it waits, or is not known."""
         known = self._known.get(key)
         return None if known is None else known.replica
 
     # ------------------------------------------------------------------ what happens
 
     def arrive(self, key: Hashable, demand: Demand, since_s: float) -> None:
-        """A request waits.
+        """Add a waiting request.
 
         Args:
-            key: by which it is named from now on.
-            demand: what it needs.
-            since_s: when it came [s of `clock`].
+            key: its name from now on.
+            demand: its demand.
+            since_s: its time of arrival [s of `clock`].
 
         Raises:
-            ValueError: it is there already, or did not come at any time.
+            ValueError: it is known already, or its time is not finite.
         """
         check_arrival(key, since_s, self._known)
         home, moved = self._sessions.get(demand.session or ""), demand.moved_gb
@@ -153,9 +153,9 @@ class Routing:
         self._enter(known)
 
     def _home(self) -> str | None:
-        """For a session without one: the replica with the fewest of those that go on; it is preferred, all else equal.
+        """Home of a new session: the replica with the fewest active sessions; preferred if all else is equal.
 
-        Without it equal replicas would get their sessions by number, and one with many makes them wait, or move.
+        Without it equal replicas would get sessions by number, and on one with many they wait or move.
         """
         if not self._index:
             return None
@@ -192,11 +192,11 @@ class Routing:
             del self._sessions[session]
 
     def leave(self, key: Hashable, how: str = "answered") -> None:
-        """A request is known no more, if it was.
+        """Forget a request, if it is known.
 
         Args:
-            key: of the request.
-            how: it was `answered`, `dropped` (cancelled, or lost on its way) or `rejected`; `again`: it comes anew.
+            key: name of the request.
+            how: it was `answered`, `dropped` (cancelled or lost), `rejected`, or will come `again`.
         """
         if key in self._known:
             known = self._known.pop(key)
@@ -210,7 +210,7 @@ class Routing:
         return self._stayed_s + sum(self.clock() - known.arrival_s for known in self._known.values())
 
     def stats(self) -> LiveStats:
-        """What it is doing."""
+        """Current numbers of requests and their times."""
         counted = {"ended": self.left["answered"], "dropped": self.left["dropped"], "rejected": self.left["rejected"]}
         waiting, engine = self.waiting, self._engine or self._former
         now = {"servers": len(self._replicas), "waiting": waiting, "running": len(self._known) - waiting}
@@ -220,7 +220,7 @@ class Routing:
         return [] if self._engine is None else self._engine.running()
 
     def _drop(self, known: _Known) -> None:
-        """The engine is told of the end of a request, if it knows it."""
+        """Report the end of a request to the engine, if it knows the request."""
         engine = self._engine
         if engine is None or not known.is_entered:
             return
@@ -229,7 +229,7 @@ class Routing:
             engine.stopped(attempt)
 
     def _hold(self, taken: Mapping[str, int]) -> None:
-        """Have the engine hold places for so many requests of others on each replica, as long as this handle's own."""
+        """Occupy places in the engine for requests of other handles on each replica."""
         self._taken = taken
         for name, others in self._others.items():
             while len(others) > taken.get(name, 0):
@@ -251,7 +251,7 @@ class Routing:
         return {name for name in self._index if self._taken.get(name, 0) > 0}
 
     def too_large(self) -> list[tuple[Hashable, UserError]]:
-        """Forget the waiting requests that no replica of the last round could hold; returns what is wrong with each."""
+        """Forget waiting requests that fit no replica of the last round; returns the reason for each."""
         found: list[tuple[Hashable, UserError]] = []
         for key, known in self._known.items():
             if known.replica is None and (why := self._why_nowhere(known.demand)):
@@ -362,7 +362,7 @@ class Routing:
         return self._policy.problem(for_servers(self._base, cluster))
 
     def _enter(self, known: _Known) -> None:
-        """Have the engine know a request: as a workflow of one task, behind the call before, where that is known."""
+        """Add a request to the engine: a workflow of one task, after the call before if that is known."""
         engine, demand = self._engine, known.demand
         known.is_entered = engine is not None and (known.replica is None or known.replica in self._index)
         if engine is None or not known.is_entered:

@@ -93,7 +93,7 @@ class PolicyRouter(RequestRouter):
         """See `RequestRouter.choose_replicas`: one replica, and that once the scheduler wants the request to start."""
         if pending_request is None or pending_request.future.done():
             return [candidate_replicas]
-        # Where Serve finds the replica full after all, the next round decides again, which waits as it should.
+        # If Serve finds the replica full, the next round decides again and waits properly.
         pending_request.routing_context.should_backoff = False
         key = id(pending_request)  # calls that one request makes share its internal_request_id
         try:
@@ -124,7 +124,7 @@ class PolicyRouter(RequestRouter):
         self._remove_pending_request_from_indices(pending)
         if not pending.future.done():
             pending.future.set_exception(error)
-        return [self._replicas_list]  # Serve looks at the future before it looks at these
+        return [self._replicas_list]  # Serve checks the future before these
 
     def on_request_completed(self, replica_id: ReplicaID, internal_request_id: str) -> None:
         """See `RequestRouter.on_request_completed`: its place is free."""
@@ -180,7 +180,7 @@ class PolicyRouter(RequestRouter):
             self._forget(key, "dropped")  # given up on its way
         try:
             answers = self._round()
-        except Exception as error:  # nobody else would ever tell those that wait
+        except Exception as error:  # otherwise waiting requests never learn of the error
             for place in self._places.values():
                 if not place.done():
                     place.set_exception(error)
@@ -216,7 +216,7 @@ class PolicyRouter(RequestRouter):
         return self._reported[name]
 
     async def _look_again(self) -> None:
-        """Nobody tells of the ends of other handles' requests: ask."""
+        """Ends of other handles' requests are not reported: poll them."""
         await asyncio.sleep(LOOK_AGAIN_S)
         shared = self._routing.others_on()
         await self._probe_queue_lens([r for r in self._replicas_list if r.replica_id.unique_id in shared], 0)
@@ -228,10 +228,10 @@ class PolicyRouter(RequestRouter):
         self._routing.leave(key, how)
 
     def _demand_for(self, pending: PendingRequest) -> Demand:
-        """What a request needs.
+        """Demand of a request.
 
         Raises:
-            UserError: the settings are wrong, or `demand` returned something else, or what the scheduler does not use.
+            UserError: the settings are wrong, `demand` returned no demand, or a field that the scheduler does not use.
         """
         if self._wrong is not None:
             raise self._wrong
@@ -244,10 +244,10 @@ class PolicyRouter(RequestRouter):
 
 
 def router_stats(handle: DeploymentHandle) -> LiveStats:
-    """What the routers of a deployment are doing: of all handles, or with `state: handle` those of this process.
+    """State of the routers of a deployment: of all handles, or with `state: handle` of those of this process.
 
     Raises:
-        UserError: none here has routed a request by a scheduler of this program.
+        UserError: no router here has routed a request by a scheduler of this program.
     """
     name = _name_of(handle.app_name, handle.deployment_name)
     found, past = remembered(name)
@@ -265,7 +265,7 @@ def _settings(kwargs: Mapping[str, Any]) -> RouterSettings:
 
 
 def _demand_of(settings: RouterSettings) -> Callable[..., Mapping[str, Any]]:
-    """What says the demand of a request.
+    """The function that gives the demand of a request.
 
     Raises:
         UserError: it is neither a function that can be imported nor a demand that the scheduler uses.

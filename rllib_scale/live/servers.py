@@ -25,7 +25,7 @@ _ACTOR = ray.remote(concurrency_groups={"control": 2})(Server)
 
 
 class Call(NamedTuple):
-    """What a task is to a server: a function and its arguments, object references among them."""
+    """A call on a server: a function and its arguments, object references among them."""
 
     function: Any  # a callable, the reference of one, or a Packed one
     arguments: tuple[Any, ...] = ()
@@ -72,7 +72,7 @@ class Servers:
             content = call.function.content
         else:
             values = (call.function, *values)
-        # One argument for all that is ours: Ray binds and packs each by itself, which is most of what a call takes.
+        # All of ours in one argument: Ray binds and packs each argument, which is most of the cost of a call.
         header = pickle.dumps((attempt, content, tuple(call.keywords)))
         report, output = self._actors[server].run.remote(header, *values)
         return report, output
@@ -104,10 +104,10 @@ def alive() -> list[str]:
 
 
 def check_room(servers: int) -> None:
-    """Check that this machine has memory for the processes of so many servers.
+    """Check that this machine has memory for the processes of a number of servers.
 
     Raises:
-        UserError: it has not.
+        UserError: it does not.
     """
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     if servers * SERVER_BYTES > memory:

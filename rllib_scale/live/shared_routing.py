@@ -109,7 +109,7 @@ class SharedRouting:
         return True
 
     def is_registered(self, handle: str) -> bool:
-        """Whether a handle that has just been heard of is registered."""
+        """Whether a handle is known; notes that it is alive."""
         sender = self._handles.get(handle)
         if sender is not None:
             sender.heard_s = self._routing.clock()
@@ -194,7 +194,7 @@ class SharedRouting:
         return True
 
     def _merge_reports(self) -> None:
-        """Apply new reports: first sessions, of which the latest record counts, then requests in order of arrival."""
+        """Apply new reports: first the latest record of each session, then requests in order of arrival."""
         new = [(name, handle, handle.report) for name, handle in self._handles.items() if handle.report is not None]
         if not new:
             return

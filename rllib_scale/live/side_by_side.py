@@ -1,4 +1,4 @@
-"""Live runs beside simulated ones in a results folder, as report and dashboard read it."""
+"""Live and simulated runs in one results folder, as report and dashboard read it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a live cluster or a router is doing: one record, and metrics of Ray, which its Prometheus endpoint shows."""
+"""State of a live cluster or a router: one record, and metrics of Ray, which its Prometheus endpoint shows."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def stats_of(engine: EventEngine | None, guard: str, ratio: float, **counted: in
 
 
 def total(records: list[LiveStats]) -> LiveStats:
-    """Of several routers of the same replicas, at least one."""
+    """Merge records of routers of the same replicas, at least one."""
     counts = {name: sum(getattr(each, name) for each in records) for name in SUMS}
     started, rounds = max(1, counts["started"]), max(1, counts["rounds"])
     return records[0]._replace(
@@ -77,20 +77,20 @@ def total(records: list[LiveStats]) -> LiveStats:
 
 
 _SOURCES: dict[str, weakref.WeakSet[Any]] = {}
-"""Routers of this process, by name; here, as Serve copies the module of a router, and what is in it."""
+"""Routers of this process, by name; kept in this module, as Serve copies the module of a router with its data."""
 
 
 _PAST: dict[str, list[LiveStats]] = {}
-"""What routers of this process that are gone had counted, by name."""
+"""Counts of former routers of this process, by name."""
 
 
 def remember(name: str, router: Any, own: Any = None) -> None:
-    """Let `remembered` find a router, as long as it lives.
+    """Register a router for `remembered`, as long as it lives.
 
     Args:
-        name: of the deployment.
-        router: of a handle.
-        own: what counts its requests, where nobody else does: its sums are kept once the router is gone.
+        name: name of the deployment.
+        router: router of a handle.
+        own: counts its requests, unless another process does; its sums are kept after the router is gone.
     """
     _SOURCES.setdefault(name, weakref.WeakSet()).add(router)
     if own is not None:
@@ -100,7 +100,7 @@ def remember(name: str, router: Any, own: Any = None) -> None:
 def _keep(past: list[LiveStats], own: Any) -> None:
     gone = own.stats()._replace(servers=0, waiting=0, running=0, guard=GUARDS[0], guard_ratio=math.nan)
     past.append(gone)
-    if len(past) > MOST_PAST:  # each `pop` is one step, whatever other threads do
+    if len(past) > MOST_PAST:  # each `pop` is atomic
         past.append(total([past.pop() for _ in range(MOST_PAST)]))
 
 
@@ -113,7 +113,7 @@ class Exporter:
     """Shows records as metrics of Ray.
 
     Args:
-        name: value of the tag `name`, by which clusters and deployments are told apart.
+        name: value of the tag `name`, which distinguishes clusters and deployments.
     """
 
     def __init__(self, name: str) -> None:

@@ -1,4 +1,4 @@
-"""What runs in the processes of the servers; it imports little, for there are many of them."""
+"""Code in the processes of the servers; it imports little, as there are many of them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import ray
 
 
 class Report(NamedTuple):
-    """How a call ended."""
+    """Outcomes of a call."""
 
     seconds: float
     error: BaseException | None
@@ -27,11 +27,11 @@ class Packed(NamedTuple):
 
 
 class RemoteError(Exception):
-    """What a task raised, where the exception itself cannot travel: its traceback as text."""
+    """Exception of a task that cannot travel itself: its traceback as text."""
 
 
 class Stopped(BaseException):
-    """Raised inside a call that is to end."""
+    """Raised inside a call to end it."""
 
 
 class Server:
@@ -63,7 +63,7 @@ class Server:
                 with self._lock:
                     thread = self._threads.pop(attempt)
                     ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), None)  # one that comes too late
-        except BaseException as raised:  # whatever it is, it is the task's own
+        except BaseException as raised:  # any exception belongs to the task
             error = _portable(raised)
         return Report(time.perf_counter() - start, error), output
 
@@ -91,6 +91,6 @@ def _portable(error: BaseException) -> BaseException:
 
 
 def sleep_for(seconds: float, num_bytes: int, *inputs: Any) -> np.ndarray:
-    """A surrogate task: sleep, and return so many bytes, which the successors get as inputs."""
+    """A surrogate task: sleep, and return a number of bytes, which the successors get as inputs."""
     time.sleep(seconds)
     return np.zeros(num_bytes, dtype=np.uint8)
