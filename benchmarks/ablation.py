@@ -1,8 +1,8 @@
-"""What a part of `adaptive-price` is worth: the shipped policy without it, on 120 problems, whole and revealed.
+"""Worth of each part of `adaptive-price`: the shipped policy without it, on 120 problems, whole and revealed.
 
 NUMBA_CACHE_DIR=$(mktemp -d) python -m benchmarks.ablation nothing   # or one of PARTS
 
-Parts are compiled and no settings, so this reaches into the package, and each needs a cache of its own. `25 s` leaves
+Parts are compiled code and no settings, so this patches the package, and each needs its own cache. `25 s` leaves
 nothing out and `units` has fixed units of 5 s, both on tasks of 25 s.
 """
 
@@ -42,7 +42,7 @@ take_means = online_prices._take_means
 
 @internal
 def in_units_of_5_s(b, is_revealed, seen, prices):  # type: ignore[no-untyped-def]
-    """As `take_means`, with the time of a mean task of the paper."""
+    """Like `take_means`, with the time of a mean task of the paper."""
     take_means(b, is_revealed, seen, prices)
     prices.means[b].tau = 5.0
 

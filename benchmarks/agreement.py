@@ -1,11 +1,11 @@
-"""Whether three ways to train SCALE learn alike: returns of several seeds in the course of a short training.
+"""Compares three ways to train SCALE: returns of several seeds during a short training.
 
     python -m benchmarks.agreement [--seeds 5] [--iterations 20] [--steps 512] [--output FILE]
 
 trains on the paper's problem, N = 16: as a sweep does, by a `PPOConfig` as on docs/library.md, and by RLlib's own
-environment runner and update loop. The settings are the paper's but for the decisions of an iteration and the length of
-the training; the regulariser has its full weight from the middle on. A seed gives the same initial weights and the same
-workloads each way. RLlib's environment runner draws other actions than ours.
+environment runner and update loop. The settings are the paper's except for the decisions of an iteration and the length
+of the training; the regulariser has its full weight from the middle on. A seed gives the same initial weights and the
+same workloads each way. RLlib's environment runner draws other actions than ours.
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ def table(returns: Mapping[str, list[list[float]]], iterations: int) -> Table:
 
 
 def outside(returns: Mapping[str, list[list[float]]]) -> list[tuple[str, str, int]]:
-    """Where a way's mean return lies outside another's 95 % interval: the way, the other and the part, from 0 on."""
+    """Cases where a way's mean return is outside another's 95 % interval: the way, the other, and the part from 0."""
     return [
         (one, other, k)
         for one, other in itertools.permutations(returns, 2)

@@ -1,8 +1,8 @@
-"""How long the dashboard takes over a large results folder: from its files to the first figure, and for a filter.
+"""Times of the dashboard on a large results folder: from its files to the first figure, and for a filter.
 
     python -m benchmarks.dashboard DIR [ROWS]
 
-makes DIR, a results folder of `benchmarks.scale` with ROWS (1 020 000) evaluation rows, if it is not there, and prints
+makes DIR, a results folder of `benchmarks.scale` with ROWS (1 020 000) evaluation rows, unless it exists, and prints
 the times of a visit in headless Chromium.
 """
 
@@ -28,7 +28,7 @@ START_S = 60.0
 def time_page(folder: Path) -> dict[str, list[tuple[float, float]]]:
     """Wall seconds of a visit in headless Chromium, ROUNDS times: to the table, to the figures, and for a filter.
 
-    Each visit is a new browser context, without a cache. Beside them the server's CPU seconds.
+    Each visit is a new browser context, without a cache. Also the server's CPU seconds.
     """
     import psutil
     from playwright.sync_api import sync_playwright

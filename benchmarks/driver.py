@@ -1,10 +1,10 @@
-"""The driver of a sweep at scale: how soon its trainings start on a store that is far away, and its memory.
+"""The driver of a sweep at scale: time until its trainings start on a remote store, and its memory.
 
 The start is that of real `sweep` commands against moto's S3 server, each request `DELAY_S` late: from the command to
-the first line of progress, once into an empty place and once where every training resumes. The memory is that of a
+the first line of progress, once into an empty folder and once where every training resumes. The memory is that of a
 process in which Tune's loop runs with simulated actors, which answer at once, and without loggers, which write each row
-to a file. What a training leaves behind shows at many trainings of few epochs, and what an epoch leaves behind at few
-trainings of many.
+to a file. Memory per training shows with many trainings of few epochs, and memory per epoch with few trainings of
+many epochs.
 """
 
 from __future__ import annotations

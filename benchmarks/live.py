@@ -43,12 +43,12 @@ def run(
     """All measures, on a local Ray.
 
     Args:
-        rounds: of dispatch; seeds of the turns.
-        workflows: that are played live and simulated; about so many.
-        turns: of coding agents, for each seed and router.
-        tasks: empty ones that are dispatched.
-        time_scale: of what is played live and simulated.
-        turn_scale: of the turns.
+        rounds: rounds of dispatch, and seeds of the turns.
+        workflows: approximate number of workflows that are played live and simulated.
+        turns: turns of coding agents, for each seed and router.
+        tasks: number of empty tasks that are dispatched.
+        time_scale: time scale of the workflows.
+        turn_scale: time scale of the turns.
     """
     console = Console(stderr=True)
 

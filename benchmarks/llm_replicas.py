@@ -1,4 +1,4 @@
-"""Turns of coding agents through Ray Serve, on replicas that stand for a language model: a call sleeps, an LRU decides.
+"""Turns of coding agents through Ray Serve, on replicas that imitate a language model: calls sleep, caches are LRU.
 
 A call sleeps for its demand in the workload `coding-agents`, and for the prefill of the earlier context that the
 replica's cache does not hold. All replicas are alike, as in a deployment. All times are scaled, the back-off of Serve's
@@ -30,9 +30,9 @@ REPLICAS, MAX_CONCURRENT, LOAD = 4, 3, 0.7
 PREFILL_GB_S = 4.2
 """KV cache of 0.16 MB a token, 0.038 s for a thousand new tokens: as fitted to real calls."""
 CACHE_GB = 120.0
-"""Contexts that a replica keeps, on its GPU and beside it; they are 20 GB on average."""
+"""Contexts that a replica keeps, on and off its GPU; they are 20 GB on average."""
 MAX_CALLS, MAX_DELAY_S = 30, 30.0
-"""Of a turn, and of a tool: longer ones would only make the run longer."""
+"""Longest turn and longest tool: longer ones would only make the run longer."""
 LETTERS_PER_GB = 4
 RULE = "reserve:waiting=1"
 """Chosen by replaying seeds 0 to 3 in virtual time."""
@@ -43,7 +43,7 @@ ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # the replicas 
 
 @dataclass(frozen=True)
 class LLMCall:
-    """What a replica is sent. Ray's prefix router looks for `prompt`."""
+    """Arguments of a request. Ray's prefix router reads `prompt`."""
 
     turn: str
     prompt: str
@@ -81,7 +81,7 @@ class SurrogateLLM:
 
 
 def routers(time_scale: float) -> dict[str, RequestRouterConfig]:
-    """Who is compared, ours first."""
+    """Compared routers, ours first."""
     backoff = {"initial_backoff_s": 0.025 * time_scale, "max_backoff_s": 0.5 * time_scale}
     ours = router_config(
         RULE, demand=f"{__name__}:demand", compute_gflops=1 / time_scale, bandwidth_gb_s=PREFILL_GB_S / time_scale
@@ -95,7 +95,7 @@ def routers(time_scale: float) -> dict[str, RequestRouterConfig]:
 
 
 def turns_of(seed: int, count: int) -> list[Flow]:
-    """So many turns, at the offered load of all replicas, prefill left out."""
+    """A number of turns, at the offered load of all replicas without prefill."""
     env = scenario("coding-agents-0.7")
     drawn = generate(env, seed, 0)
     flows = [Flow.of(drawn, n, env.cluster) for n in range(drawn.num_workflows)]
@@ -109,7 +109,7 @@ def turns_of(seed: int, count: int) -> list[Flow]:
 
 
 def deploy(name: str, config: RequestRouterConfig, time_scale: float) -> Any:
-    """Replicas of their own behind a router; returns the handle."""
+    """Deploy replicas with a router; returns the handle."""
     model = serve.deployment(
         SurrogateLLM,
         name=name,
@@ -126,7 +126,7 @@ def deploy(name: str, config: RequestRouterConfig, time_scale: float) -> Any:
 
 def play(handle: Any, seed: int, turns: int, time_scale: float) -> dict[str, float]:
     """Play the turns of a seed; mean and 95 % quantile of a turn, tools left out, and the share of contexts found."""
-    with ThreadPoolExecutor(1) as pool:  # in a thread: whoever calls may have an event loop of its own
+    with ThreadPoolExecutor(1) as pool:  # in a thread: the caller may have an event loop
         seconds, found = pool.submit(asyncio.run, _play(handle, seed, turns, time_scale)).result()
     return {"mean_s": float(seconds.mean()), "p95_s": float(np.quantile(seconds, 0.95)), "found": found}
 

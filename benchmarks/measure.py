@@ -35,7 +35,7 @@ class Measure:
 
     @property
     def verdict(self) -> str:
-        """What the value reaches: "aim", "bar", "missed", or "" where there is no bar."""
+        """The level that the value reaches: "aim", "bar", "missed", or "" without a bar."""
         if self.bar is None:
             return ""
         sign = -1 if self.at_most else 1
@@ -58,7 +58,7 @@ def sample(work: Work) -> Sample:
 def interleave(contestants: Mapping[str, Work], rounds: int) -> list[Round]:
     """Run the contestants in turn, `rounds` times, after one run of each that is not counted.
 
-    In turn, so that whatever else the machine does in the meantime falls on all of them.
+    In turn, so that other load of the machine affects all of them.
     """
     for work in contestants.values():
         work()

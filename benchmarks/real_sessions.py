@@ -1,7 +1,7 @@
-"""What real engines are sent: single requests, to fit a replica to, and agents' sessions through a router.
+"""Load for real engines: single requests, to fit a replica to, and sessions of agents through a router.
 
 The sessions of an episode are scripts that simulator and engines play alike: a closed loop of live sessions, the first
-ones of which begin in the middle of their course. Prompts are random tokens, so that no two sessions share any.
+of which begin in the middle. Prompts are random tokens, so that no two sessions share any.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from rllib_scale.simulator.replicas.scripts import Scripts, joined
 from rllib_scale.simulator.replicas.state import NONE, START, TASK
 
 CALLS, FIRST_TOKENS, NEW_TOKENS, ANSWER_TOKENS = (6, 14), (1000, 2400), (60, 420), (10, 41)
-"""Of a session, of its first prompt, of what a tool adds to it, of an answer: uniform, the last excluded."""
+"""Calls of a session, tokens of its first prompt, of a tool's result and of an answer: uniform, the end excluded."""
 GAP_S, LONGEST_GAP_S = 1.0, 4.0
-"""Of a tool: exponential, cut."""
+"""Times of tools: exponential, cut."""
 ACTIVE_FOR_S = 5.0
 """A session counts for so long after its last answer: longer than any tool takes."""
 STARTS_S = 3.0
@@ -49,7 +49,7 @@ class Answer(NamedTuple):
 
 
 async def complete(client: aiohttp.ClientSession, url: str, prompt: Sequence[int], output: int) -> Answer:
-    """Send a request for so many tokens."""
+    """Send a request for a number of tokens."""
     body = {"model": "m", "prompt": list(prompt), "max_tokens": output, "ignore_eos": True, "temperature": 0}
     body |= {"stream": True, "stream_options": {"include_usage": True}, "return_token_ids": True}
     start_s, first_s, tokens, cached = time.monotonic(), 0.0, list[int](), 0
@@ -71,7 +71,7 @@ async def complete(client: aiohttp.ClientSession, url: str, prompt: Sequence[int
 
 
 def client() -> aiohttp.ClientSession:
-    """A client of the engines, without limits of its own."""
+    """A client of the engines, without limits."""
     timeout = aiohttp.ClientTimeout(total=ANSWER_S)
     return aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0), timeout=timeout, read_bufsize=2**21)
 
@@ -146,7 +146,7 @@ class Episode(NamedTuple):
 
 
 def draw_scripts(seed: int, count: int = 400) -> Scripts:
-    """Agents' sessions. What a call can find are whole blocks, without the last token of the answer before it."""
+    """Sessions of agents. A call can find whole blocks, without the last token of the answer before it."""
     draw, scripts = np.random.default_rng(seed), list[tuple[np.ndarray, list[list[int]]]]()
     for _ in range(count):
         calls = int(draw.integers(*CALLS))
@@ -170,7 +170,7 @@ def mean_context() -> float:
 
 
 def episode(live: int, seed: int) -> Episode:
-    """The sessions of a seed, of which so many are live."""
+    """The sessions of a seed, with a number of live ones."""
     scripts, draw = draw_scripts(seed), np.random.default_rng([seed, live])
     starts = np.zeros(len(scripts), START)
     starts["script"] = np.arange(len(scripts))
@@ -189,7 +189,7 @@ class _Routed:
         self.waiting: dict[Hashable, asyncio.Future[str]] = {}
 
     def decide(self) -> None:
-        """Let the router answer whoever waits."""
+        """Let the router answer waiting calls."""
         for key, name in self.router.round(self.replicas, {}):
             if key in self.waiting and not self.waiting[key].done():
                 self.waiting.pop(key).set_result(name)
@@ -202,7 +202,7 @@ class _Routed:
                 self.decide()
 
     async def call(self, session: str, prompt: list[int], output: int, row: dict[str, Any]) -> list[int]:
-        """Route a call and send it; what is known of it is written to `row`, as it comes to be known."""
+        """Route and send a call; its record is written to `row` step by step."""
         key = next(self.numbers)
         self.router.arrive(key, Demand(session=session, prompt_tokens=len(prompt)), self.router.clock())
         sent = self.waiting[key] = asyncio.get_running_loop().create_future()

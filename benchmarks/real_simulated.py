@@ -1,4 +1,4 @@
-"""The sessions that real engines are sent, in the simulator; and what is told of the calls of either."""
+"""The sessions of real engines in the simulator, and the metrics of calls of both."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ COLUMNS = ("session", "call", "prompt", "output", "asked_s", "placed_s", "first_
 
 
 def play(replicas: Sequence[Replica], policy: str, of: Episode, lasts_s: float) -> pd.DataFrame:
-    """Play an episode on replicas; returns its calls; what has not come by the end is at infinity."""
+    """Play an episode on replicas; returns its calls; times after the end are infinite."""
     spec = parse_scheduler(policy)
     assert isinstance(spec, RuleSpec)
     rule: Any = REPLICA_RULES[spec.name](spec.parameters)

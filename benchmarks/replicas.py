@@ -1,4 +1,4 @@
-"""LLM replicas: calls a second under a rule with a gate, and what a call costs beside one of fixed service."""
+"""LLM replicas: calls per second under a rule with a gate, and the cost of a call relative to one of fixed service."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ def run(rounds: int, replicas: tuple[int, ...] = (8, 64, 512), end_s: float = 18
     """All measures.
 
     Args:
-        rounds: of each comparison.
-        replicas: R, each with so many live drawn sessions in a closed loop as SESSIONS says.
+        rounds: rounds of each comparison.
+        replicas: R, each with SESSIONS live drawn sessions in a closed loop.
         end_s: length of an episode.
     """
     measures = []

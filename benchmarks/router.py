@@ -30,14 +30,14 @@ def run(rounds: int, per_round: int = 8) -> list[Measure]:
 
 
 def router(name: str) -> Routing | HoldingRouter:
-    """What decides in a Serve router under a scheduler."""
+    """The routing object of a Serve router under a scheduler."""
     if name.partition(":")[0] in FLEET_RULES:
         return HoldingRouter(RouterSettings(scheduler=name, replica="h100/8b"))
     return Routing(RouterSettings(scheduler=name))
 
 
 def _round_ms(name: str, count: int) -> list[float]:
-    """CPU time of rounds after each of which one request has ended and another has come [ms]; the first is left out."""
+    """CPU time of rounds, between which one request ends and another comes [ms]; the first is left out."""
     one, rng = router(name), np.random.default_rng(0)
     replicas = [Replica(f"r{k}", PLACES, float(1 + k % 4), 16.0) for k in range(REPLICAS)]
     one.round(replicas, {})

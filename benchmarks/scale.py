@@ -1,4 +1,4 @@
-"""How long report, status, dashboard, `validate`, a finished sweep and the start of a new one take at scale.
+"""Times of report, status, dashboard, `validate`, a finished sweep and the start of a new one at scale.
 
 Rows are copies of committed ones.
 
@@ -6,9 +6,9 @@ Rows are copies of committed ones.
 
 makes DIR/rows, the transfer study with more settings and episodes; DIR/variants, SCALE, CrossAttn and PPO of the
 reproduction, each at many learning rates; and DIR/trials, a finished sweep, and ten times as many trainings without
-evaluations. What is there already stays. Each part is then timed in a process of its
-own; `validate`, `again` and `status` of DIR/trials are whole commands, with their imports. So are `status` and `report`
-of DIR/rows in a bucket; `benchmarks.driver` says how the driver of ten times the trials is measured.
+evaluations. Existing folders stay. Each part is then timed in its own process; `validate`, `again` and `status` of
+DIR/trials are whole commands, with their imports. So are `status` and `report` of DIR/rows in a bucket;
+`benchmarks.driver` says how the driver of ten times the trials is measured.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ ROOT = Path(__file__).parents[1]
 REPRODUCTION = [ROOT / "analysis" / "studies" / "reproduction" / part for part in ("table4", "table3")]
 """Committed rows of SCALE, CrossAttn and PPO."""
 TIMES = ("response_mean_s", "response_censored_s", "jct_mean_s", "jct_p95_s", "sojourn_mean_s")
-"""What a copy has its own values of: those of its source times a factor near 1."""
+"""Columns in which a copy differs: values of its source times a factor near 1."""
 AIMS = {
     ("rows", "report"): 60.0,
     ("rows", "status"): 3.0,
@@ -67,7 +67,7 @@ SETTINGS_OF_ROWS = 4
 
 
 def make_rows(folder: Path, rows: int) -> None:
-    """A results folder of about so many rows in 16 scenarios: few variants, many episodes."""
+    """A results folder of about `rows` rows in 16 scenarios: few variants, many episodes."""
     source = ROOT / "analysis" / "studies" / "transfer"
     episodes = load(source).episodes
     learned = int((episodes["kind"] == "learned").sum())
@@ -77,7 +77,7 @@ def make_rows(folder: Path, rows: int) -> None:
 
 
 def make_variants(folder: Path, variants: int) -> None:
-    """A results folder of so many trained variants: one training each, with its curve of 1000 epochs."""
+    """A results folder of a number of trained variants: one training each, with its curve of 1000 epochs."""
     methods = ("scale", "crossattn", "ppo")
     found = load(*REPRODUCTION)
     episodes = found.episodes
@@ -148,7 +148,7 @@ def _trained(folder: Path, trial: Trial) -> dict[str, Any]:
 
 
 def _more_episodes(rows: pd.DataFrame, copies: int) -> pd.DataFrame:
-    """The episodes of some rows and copies of them, each with times of its own that all methods share."""
+    """The episodes of some rows and copies of them, each with its own times that all methods share."""
     factors = 1 + 0.1 * np.random.default_rng(7).random(copies)
     step = int(rows["episode"].max()) + 1
     return pd.concat(
@@ -172,14 +172,14 @@ evaluation: {{scales: [16, 32, 48, 64], features: false}}
 
 
 def write_sweep(path: Path, trials: int) -> None:
-    """The file of a sweep of so many trials, a multiple of 100."""
+    """The file of a sweep of a number of trials, a multiple of 100."""
     seeds = ", ".join(map(str, range(max(1, trials // 100))))
     content = SWEEP.format(seeds=seeds, weights=[0.001 * k for k in range(10)])
     write_atomic(path, lambda p: p.write_text(content))
 
 
 def make_trials(folder: Path, trials: int) -> None:
-    """A finished sweep of so many trials and four evaluations of each, and the sweep file of ten times as many."""
+    """A finished sweep with four evaluations of each trial, and the sweep file of ten times as many trials."""
     for name, count in (("sweep", trials), ("ten_times", 10 * trials)):
         write_sweep(folder / f"{name}.yaml", count)
     episodes = load(*REPRODUCTION).episodes
@@ -290,7 +290,7 @@ def measure(folder: Path, part: str) -> dict[str, float]:
 
 
 def run(folder: Path, rows: int, variants: int, trials: int, parts: tuple[str, ...] = ALL) -> list[Measure]:
-    """All measures, each in a process of its own; the size of the report beside them."""
+    """All measures, each in its own process, and the size of the report."""
     found = []
     if "commands" in parts:
         if not (folder / "trials").exists():

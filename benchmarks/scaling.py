@@ -1,4 +1,4 @@
-"""What more processes bring: environment runners of one training, trainings side by side, and their memory."""
+"""Gain of more processes: environment runners of one training, concurrent trainings, and their memory."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ def run(
     servers: tuple[int, ...] = (16, 128),
     counts: tuple[int, ...] = COUNTS,
 ) -> list[Measure]:
-    """All measures of scaling. The work is done in several processes: wall time alone says anything.
+    """All measures of scaling. The work is done in several processes: only wall time is meaningful.
 
     Args:
-        rounds: of each comparison.
-        epochs: of one run.
-        trial: what is trained; default: SCALE as the paper trains it.
-        servers: of the cluster, one comparison of environment runners each.
-        counts: of environment runners, and of trainings side by side; the first is 1.
+        rounds: rounds of each comparison.
+        epochs: epochs of one run.
+        trial: the training; default: SCALE with the paper's settings.
+        servers: numbers of servers, one comparison of environment runners each.
+        counts: numbers of environment runners, and of concurrent trainings; the first is 1.
     """
     trial = trial or TrialConfig.of()
     with ray_session(num_cpus=sum(counts)):  # all environment runners; those of one training work at a time

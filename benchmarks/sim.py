@@ -44,7 +44,7 @@ def run(
 
 
 def agents(rounds: int, steps: int, batch: int = 64) -> list[Measure]:
-    """What servers of several tasks, release delays and transfers cost, on as many servers.
+    """Cost of servers of several tasks, release delays and transfers, on the same number of servers.
 
     In the paper's problem, and on the workload of coding agents.
     """
@@ -120,9 +120,9 @@ def _reference(env: EnvConfig, steps: int) -> Work:
 
 
 def long_episode(tasks: int) -> list[Measure]:
-    """One steady episode of about so many tasks: does it slow down, and what does it keep?
+    """One steady episode of about `tasks` tasks: its slowdown and its memory.
 
-    Speed is taken in each tenth; memory is summed up afterwards.
+    Speed is measured in each tenth; memory is summed at the end.
     """
     env = EnvConfig(workload=WorkloadConfig(offered_load=0.7), episode=EpisodeConfig(mask="feasible"))
     per_s = env.arrival_rate * (env.workload.min_tasks + env.workload.max_tasks) / 2

@@ -24,9 +24,9 @@ def run(rounds: int, epochs: int = 3, trial: TrialConfig | None = None) -> list[
     """All measures of training.
 
     Args:
-        rounds: of each comparison.
-        epochs: of one run.
-        trial: what is trained; default: SCALE as the paper trains it, N = 16, 4 environments.
+        rounds: rounds of each comparison.
+        epochs: epochs of one run.
+        trial: the training; default: SCALE with the paper's settings, N = 16, 4 environments.
     """
     trial = trial or TrialConfig.of()
     with ray_session(num_cpus=1):
@@ -66,7 +66,7 @@ def _throughput(rounds: int, epochs: int, trial: TrialConfig) -> list[Measure]:
 
 @contextlib.contextmanager
 def training(config: PPOConfig, epochs: int) -> Iterator[Work]:
-    """A work that trains so many epochs in this process."""
+    """A contestant that trains a number of epochs in this process."""
     with warnings.catch_warnings():
         # Gymnasium's, about a name that RLlib registers for every algorithm.
         warnings.filterwarnings("ignore", message=".*already in registry")

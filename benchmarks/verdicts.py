@@ -1,9 +1,9 @@
-"""How often the intervals and verdicts of the analysis err where the truth is known.
+"""Error rates of the intervals and verdicts of the analysis where the truth is known.
 
     python -m benchmarks.verdicts [DRAWS]
 
 prints the tables of analysis/studies/verdicts/README.md, the share in % of simulated comparisons in which each excludes
-the truth; 5 is what a 95 % interval promises. 10 000 draws take some minutes.
+the truth; a 95 % interval promises 5. 10 000 draws take some minutes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ EFFECTS = {
 EPISODES = 30
 FEW_EPISODES = (3, 5, 10)
 FAILURE, HARM = 0.2, 20.0
-"""How often a training fails, and what that costs, in standard deviations of a score."""
+"""Share of trainings that fail, and the cost of a failure, in standard deviations of a score."""
 TAIL = 1.5
 """Standard deviation of the logarithm of a response time with a heavy tail."""
 
@@ -74,7 +74,7 @@ def rate(draws: int, seed: str, err: Callable[[np.random.Generator], bool]) -> s
 
 
 def seeds_err(effects: str, seeds: int, skewed: bool, draws: int, episodes: int = EPISODES) -> tuple[str, str]:
-    """How often a verdict on two equal methods is false, and how often the interval of a single one misses its mean."""
+    """Rates of false verdicts on two equal methods, and of intervals of a single one that miss its mean."""
 
     def verdict(rng: np.random.Generator) -> bool:
         return mean_test(simulate(rng, effects, seeds, skewed, episodes)[0]).p < 0.05
@@ -88,7 +88,7 @@ def seeds_err(effects: str, seeds: int, skewed: bool, draws: int, episodes: int 
 
 
 def rules_err(alike: bool, draws: int) -> tuple[str, str]:
-    """How often t on differences misses equal means of two rules, and t on logarithms their true mean logarithm."""
+    """Rates at which t on differences misses equal means of two rules, and t on logarithms the true mean logarithm."""
     truth = 0.0 if alike else (TAIL**2 - 0.1**2) / 2
 
     def differences(rng: np.random.Generator) -> bool:

@@ -1,4 +1,4 @@
-"""`python -m benchmarks.receipts NAME ...`: predict receipts whose result has not been looked at."""
+"""`python -m benchmarks.receipts NAME ...`: predict receipts whose result has not been opened."""
 
 from __future__ import annotations
 

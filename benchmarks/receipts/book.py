@@ -1,8 +1,8 @@
 """The book: published measurements of routers and gates on real engines, each a folder of data.
 
-`setting.yaml` says what was run and how it is played, `predicted.yaml` what the simulator said before the result was
-looked at, `today.yaml` what it says since, where that differs, and `measured.yaml` what was published. `engines.yaml`
-has the facts of each engine and GPU; one rule makes the coefficients of all of them.
+`setting.yaml` says what was run and how it is played, `predicted.yaml` has the prediction from before the result was
+opened, `today.yaml` today's prediction where it differs, and `measured.yaml` the published result. `engines.yaml` has the
+facts of each engine and GPU; one rule makes the coefficients of all of them.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from rllib_scale.files import write_atomic
 HERE = Path(__file__).parent
 PARTS = ("seen", "half seen", "blind")
 ALL = "all"
-"""The load that stands for all of them: the mean over them."""
+"""Name of the mean over all loads."""
 REQUEST_S = 0.0164
-"""Of a request, outside of steps [BLIS]."""
+"""Time of a request outside of steps [BLIS]."""
 READING = 1.947
 """Time to read the cache over that at the GPU's full bandwidth [BLIS]."""
 PEAK_SHARE = 0.45
-"""Of a GPU's peak that a prefill reaches [assumed, as for the presets]."""
+"""Share of a GPU's peak that a prefill reaches [assumed, as for the presets]."""
 BATCH = 32
 """Calls up to which a step of a mixture of experts grows with its calls; it is exact at 1 and at this number."""
 
@@ -43,7 +43,7 @@ class Experts(Model):
 
 
 class Facts(Model):
-    """What is published of an engine on its GPUs, and where."""
+    """Published facts of an engine on its GPUs, and their source."""
 
     gpus: Count
     bandwidth_tb_s: Positive = Field(description="of a GPU")
@@ -87,7 +87,7 @@ class Facts(Model):
         )
 
     def _weights_gb(self, calls: int) -> float:
-        """Bytes that a step of so many calls reads, whose tokens choose experts at random."""
+        """Bytes that a step of a number of calls reads, whose tokens choose experts at random."""
         if self.experts is None:
             return self.dense_gb
         return self.dense_gb + self.experts.gb * (1 - (1 - self.experts.active / self.experts.number) ** calls)
@@ -193,7 +193,7 @@ class Recorded(Model):
 
 
 class PolicyOf(Model):
-    """How a router or gate that was measured is played."""
+    """How a measured router or gate is played."""
 
     rule: str
     set: dict[str, Any] = Field(default={}, description="settings of the problem that are its own")
@@ -210,7 +210,7 @@ class Cliff(Model):
 
 
 class Setting(Model):
-    """What was run, and how it is played."""
+    """The setting of a measurement, and how it is played."""
 
     title: str
     part: Literal["seen", "half seen", "blind"]
@@ -229,7 +229,7 @@ class Setting(Model):
 
     @property
     def baseline(self) -> str:
-        """What the others are compared with."""
+        """The baseline of comparisons."""
         return next(iter(self.policies))
 
     @property
@@ -264,7 +264,7 @@ Values = dict[str, dict[str, dict[Annotated[str, BeforeValidator(str)], float]]]
 
 
 class Predicted(Model):
-    """What the simulator said: means over seeds, and half the spread between the least and the largest.
+    """Prediction of the simulator: means over seeds, and half the spread between the least and the largest.
 
     `floor`: of the first seed, with the cache read at the GPU's full bandwidth; where coefficients follow from facts.
     """
@@ -275,7 +275,7 @@ class Predicted(Model):
 
 
 class Measured(Model):
-    """What was published."""
+    """The published result."""
 
     source: str
     values: Values = Field(default={})

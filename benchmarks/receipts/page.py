@@ -1,4 +1,4 @@
-"""The page of the book: what was predicted beside what was measured, misses first."""
+"""The page of the book: predictions and measurements, misses first."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ NAMES = {
 }
 """Metric -> its name and unit."""
 FILES = ("setting", "predicted", "measured")
-"""Of a receipt, each a .yaml."""
+"""Files of a receipt, each a .yaml."""
 MOST = 3
 """Absolute misses that are named of a receipt."""
 REGIME_METRICS = ("output_s", "latency_s", "ttft_s")

@@ -71,7 +71,7 @@ def _each(found: _Lists, summary: Any) -> Values:
 
 
 def metrics(calls: NDArray[Any], since_s: float, window_s: float | None) -> dict[str, float]:
-    """What is published of such runs: of answered calls, with throughput over the window, or to the last answer."""
+    """Published metrics of such runs: of answered calls, with throughput over the window, or to the last answer."""
     ttft_s, latency_s = calls["first_s"] - calls["asked_s"], calls["end_s"] - calls["asked_s"]
     many = calls["output"] > 1
     between_s = ((calls["end_s"] - calls["first_s"]) / np.maximum(1, calls["output"] - 1))[many]
@@ -197,7 +197,7 @@ def _ladder(work: Ladder, seed: int) -> Iterator[dict[str, Any]]:
 
 
 def _turns(work: Conversations, count: int, seed: int) -> Iterator[dict[str, Any]]:
-    """Turns of so many sessions, as AIPerf writes them: a later one comes some time after the answer before it."""
+    """Turns of a number of sessions, in AIPerf's format: each comes some time after the answer before it."""
     rng, blocks = random.Random(seed), work.block_tokens
     for session in range(count):
         begin_ms, passage = 1000 * rng.uniform(0, work.begin_within_s), 10**10 + 10**5 * rng.randrange(work.passages)
