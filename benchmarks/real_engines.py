@@ -28,7 +28,7 @@ MISFITS = ("torchvision", "torchaudio", "torchcodec")
 """Packages that it installs in builds for another torch: it cannot be imported together with them."""
 BLOCKS, BLOCK_TOKENS = 1024, 32
 KV_TOKENS = (BLOCKS - 1) * BLOCK_TOKENS
-"""Blocks of an engine; vLLM keeps one for itself."""
+"""KV tokens of an engine; vLLM keeps one block for itself."""
 TOKEN_BUDGET, MAX_CALLS, MAX_TOKENS = 1024, 32, 16_384
 VOCABULARY = 1024
 NICE = "-15"

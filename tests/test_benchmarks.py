@@ -80,7 +80,7 @@ def test_decision() -> None:
     rows = check(decide.run(2, servers=(16, 256, 512), calls=3), 2)
     assert rows["decision, B=1, N=16: p50"]["bar"] == 150
     assert "decision: exponent of growth in N, 256 to 512" in rows
-    assert rows["context-price, 4 episodes side by side, N=1024: a visit"]["value"] > 0
+    assert rows["zoo:context-price, 4 episodes side by side, N=1024: a visit"]["value"] > 0
     assert decide.exponent([256, 1024, 4096], [2.0, 4.0, 8.0]) == pytest.approx(0.5)
 
 
