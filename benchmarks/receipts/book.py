@@ -1,8 +1,8 @@
 """The book: published measurements of routers and gates on real engines, each a folder of data.
 
 `setting.yaml` says what was run and how it is played, `predicted.yaml` has the prediction from before the result was
-opened, `today.yaml` today's prediction where it differs, and `measured.yaml` the published result. `engines.yaml` has the
-facts of each engine and GPU; one rule makes the coefficients of all of them.
+opened, `today.yaml` today's prediction where it differs, and `measured.yaml` the published result. `engines.yaml` has
+the facts of each engine and GPU; one rule makes the coefficients of all of them.
 """
 
 from __future__ import annotations
