@@ -53,7 +53,7 @@ lint: $(VENV)/.installed-dev
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports --no-logo --no-cache
-	$(VENV)/bin/towncrier build --draft > /dev/null
+	$(VENV)/bin/towncrier build --draft --version next > /dev/null
 
 # -W: a warning, as of a link that leads nowhere, is an error.
 docs: $(VENV)/.installed-docs
@@ -66,7 +66,7 @@ architecture: $(VENV)/bin/python
 
 # At a release: the files of changes/ become the section of this version in CHANGELOG.md.
 changelog: $(VENV)/.installed-dev
-	$(VENV)/bin/towncrier build --yes
+	$(VENV)/bin/towncrier build --yes --version $$($(VENV)/bin/python -c 'import rllib_scale; print(rllib_scale.__version__)')
 
 clean:
 	rm -rf build $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis *.egg-info
