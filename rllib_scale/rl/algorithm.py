@@ -109,7 +109,7 @@ class Asking(Algorithm):
         while lost := group.num_remote_workers() - group.num_healthy_remote_workers():
             if time.monotonic() > deadline:
                 raise RuntimeError(
-                    f"{lost} environment runners stay dead: none came back within {RESTART_TIMEOUT_S:g} s"
+                    f"{lost} environment runners stay dead: none restarted within {RESTART_TIMEOUT_S:g} s"
                 )
             time.sleep(0.5)
             self.restore_env_runners(group)
@@ -172,7 +172,7 @@ class ExactSampling(Asking):
             self.await_runners()
             self.env_runner_group.sync_weights(from_worker_or_learner_group=self.learner_group, inference_only=True)
             self._catch_up(missing)
-        raise RuntimeError(f"environment runners were lost in {MAX_REPEATS} rounds of sampling on end")
+        raise RuntimeError(f"environment runners were lost in {MAX_REPEATS} rounds of sampling in a row")
 
     def _take_snapshot(self) -> None:
         """Keep the samplers of all remote runners as they are; RLlib's own runner has none."""

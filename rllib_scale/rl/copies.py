@@ -70,11 +70,10 @@ class CopiesRunner(ArrayEnvRunner):
         """Play the episodes to their end; the steps of each as columns of `ArrayEnvRunner._episode`."""
         forward, sharpness = self._compiled_forward(), np.float32(self.module.sharpness)
         servers, steps = np.zeros(self.num_envs, dtype=np.int64), []
-        split_mask = self.module.network.inputs.spec.split_mask
         while len(asked := copies.deciding):
             rows = copies.rows[asked]
             # Logits over the temperature, which is 1 / sharpness.
-            logits, logp = normalised(forward(*split_mask(rows, self.module.masked)) * sharpness)
+            logits, logp = normalised(forward(rows) * sharpness)
             actions = self._choose(logp, explore, random_actions, 0)
             since = copies.earned[asked], copies.passed[asked]  # the decision before
             steps.append((asked, rows, actions, logits, logp[np.arange(len(asked)), actions], *since))

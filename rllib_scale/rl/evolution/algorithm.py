@@ -1,8 +1,8 @@
 """An algorithm of RLlib without gradients: environment runners play whole episodes of deterministic policies.
 
-A generation: the update proposes weights, every candidate plays the same episodes, the scores are told to the update.
-Jobs go to the environment runners, their results are put in the order of jobs, and those of a lost runner are repeated:
-the number of runners, and the loss of one, change no digit.
+A generation: the update proposes weights, every candidate plays the same episodes, the update gets the scores. Jobs go
+to the environment runners, their results are sorted by job, and those of a lost runner are repeated: the number of
+runners, and the loss of one, change no digit.
 
 The means of single generations scatter with their episodes. `EvolutionStrategies.average` is their average, in which
 generation g of G has a weight of about (g / G)^3: O. Shamir and T. Zhang, ICML 2013, sec. 4.
@@ -32,12 +32,12 @@ COMPONENT_EVOLUTION = "evolution"
 
 
 class Search(Protocol):
-    """What is searched. It goes to the environment runners.
+    """Object of a search. It is sent to the environment runners.
 
     Attributes:
         initial: (W,) weights to begin with.
         steps: (W,) relative size of the initial steps.
-        memory: what `judge` keeps from one generation to the next.
+        memory: state that `judge` keeps from one generation to the next.
     """
 
     initial: Floats
@@ -48,10 +48,10 @@ class Search(Protocol):
         """Episodes of a generation, the same for all candidates; 1 is the first."""
 
     def play(self, weights: Floats, job: Any) -> Any:
-        """What comes of one of them with weights (C, W)."""
+        """Outcome of one of them with weights (C, W)."""
 
     def judge(self, played: list[Any], jobs: list[Any]) -> tuple[Floats, dict[str, float]]:
-        """The score of each candidate, the least is best; and what is logged of the generation."""
+        """The score of each candidate, the least is best; and values to log for the generation."""
 
 
 class EvolutionConfig(AlgorithmConfig):
@@ -86,7 +86,7 @@ class EvolutionConfig(AlgorithmConfig):
         entropy: Any = NotProvided,
         **kwargs: Any,
     ) -> EvolutionConfig:
-        """Set what is searched, and how.
+        """Set the search and its method.
 
         Args:
             search: a `Search`.
@@ -108,7 +108,7 @@ class EvolutionConfig(AlgorithmConfig):
 class EvolutionStrategies(Asking):
     """Evolution strategies; an iteration is a generation. Its state holds the update, with its moments, and `average`.
 
-    `update.mean` (W,) are the weights where the search stands.
+    `update.mean` (W,) are the current weights of the search.
     """
 
     @classmethod
@@ -127,7 +127,7 @@ class EvolutionStrategies(Asking):
         self.update: Update = kind(*begin, **config.update_settings)
         self.average = self.search.initial
         self.logged: dict[str, float] = {}
-        """Of the last generation."""
+        """Values of the last generation."""
 
     def training_step(self) -> None:
         """Play a generation, and learn from it."""
@@ -168,7 +168,7 @@ class EvolutionStrategies(Asking):
             if len(answers) < len(runners):
                 self.runner_restarts += len(runners) - len(answers)
                 self.await_runners()
-        raise RuntimeError(f"environment runners were lost {MAX_REPEATS} times on end")
+        raise RuntimeError(f"environment runners were lost {MAX_REPEATS} times in a row")
 
     def get_state(
         self,
@@ -177,7 +177,7 @@ class EvolutionStrategies(Asking):
         not_components: str | Collection[str] | None = None,
         **kwargs: Any,
     ) -> dict[str, Any]:
-        """RLlib's state, and if it is to be complete, that of the search."""
+        """RLlib's state; a complete one also has that of the search."""
         state: dict[str, Any] = super().get_state(components, not_components=not_components, **kwargs)
         if components is None:
             own = {name: getattr(self, name) for name in ("generation", "update", "average")}
@@ -202,11 +202,11 @@ class Unplayed(gym.Env):
     def __init__(self, config: Any = None) -> None: ...
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
-        """Begin nothing."""
+        """Return a constant."""
         return np.zeros(1, np.float32), {}
 
     def step(self, action: Any) -> Any:
-        """End at once."""
+        """End immediately."""
         return np.zeros(1, np.float32), 0.0, True, False, {}
 
 
@@ -221,8 +221,8 @@ class NoGradients(TorchLearner):
     """Placeholder: a search makes no gradient steps."""
 
     def configure_optimizers_for_module(self, module_id: str, config: Any = None) -> None:
-        """None."""
+        """Configure none."""
 
     def compute_loss_for_module(self, **kwargs: Any) -> Any:
-        """There is none."""
+        """Never called."""
         raise NotImplementedError("a search has no loss")

@@ -1,4 +1,4 @@
-"""How a search goes from one generation to the next: by CMA-ES, or along a gradient from antithetic pairs.
+"""Updates of a search: CMA-ES, or steps along a gradient from antithetic pairs.
 
 CMA-ES: N. Hansen, The CMA evolution strategy: a tutorial, arXiv 1604.00772, by its author's library `cma`. Only the
 diagonal of the covariance is learned, which needs fewer generations: R. Ros and N. Hansen, PPSN X, 2008.
@@ -17,13 +17,13 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 DECAYS = (0.9, 0.999)
-"""Of the first and the second moment of Adam."""
+"""Decay of the first and the second moment of Adam."""
 
 
 class Update(ABC):
-    """What proposes candidates (C, W), and learns from their scores (C,), of which the least is best.
+    """Proposes candidates (C, W), and learns from their scores (C,); the least is best.
 
-    `mean` (W,) is where it stands, `step` the size of its steps in units of the initial ones.
+    `mean` (W,) are its current weights, `step` is the size of its steps in units of the initial ones.
     """
 
     mean: Floats
@@ -42,9 +42,9 @@ class CMA(Update):
     """CMA-ES.
 
     Args:
-        mean: (W,) to begin with.
+        mean: (W,) initial weights.
         steps: (W,) initial deviations, in units of `step`.
-        generator: of standard normal numbers.
+        generator: generator of standard normal numbers.
         population: candidates of a generation.
         step: initial.
     """
@@ -83,12 +83,12 @@ class ES(Update):
     """A step of Adam along the estimate of the gradient from pairs of candidates on either side of the mean.
 
     Args:
-        mean: (W,) to begin with.
+        mean: (W,) initial weights.
         steps: (W,) deviations of candidates, in units of `step`; the search is in units of them.
-        generator: of standard normal numbers.
+        generator: generator of standard normal numbers.
         population: candidates of a generation, an even number.
-        step: deviation, which stays as it is.
-        learning_rate: of Adam.
+        step: deviation, constant.
+        learning_rate: learning rate of Adam.
         ranks: whether scores are replaced by their ranks, from -1/2 to 1/2.
     """
 
