@@ -244,6 +244,13 @@ def test_real_engines_behind_the_router_do_about_what_was_predicted(tmp_path: Pa
     assert not [words for words in commands if str(tmp_path).encode() in words], "an engine still runs"
 
 
+def test_the_tables_of_the_page_of_real_engines_are_of_its_runs() -> None:
+    from benchmarks.real_page import STUDY, with_tables
+
+    page = (STUDY / "README.md").read_text(encoding="utf-8")
+    assert with_tables(page, pd.read_csv(STUDY / "runs.csv")) == page
+
+
 def compared(real: dict[str, float], model: dict[str, float], load: float = 1.0) -> pd.DataFrame:
     """Runs of policies whose mean calls and outputs are these."""
     rows = [

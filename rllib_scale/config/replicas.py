@@ -1,8 +1,8 @@
 """Service by replicas of a language model: what a replica is, its presets, and the sessions whose calls it serves.
 
-A step takes `step_s + call_s B + context_s C + prefill_s P + attention_s Q` seconds: B calls in the step, C tokens of
-context of those that decode, P prefill tokens, and Q the sum over the prefill tokens of the tokens before each. A
-request takes `request_s` in addition.
+A step takes `call_s B + M + F - overlap min(M, F)` seconds for B calls: `M = step_s + context_s C` to read the weights
+and C tokens of context of the calls that decode, and `F = prefill_s P + attention_s Q` to compute P prefill tokens,
+where Q is the sum over them of the tokens before each. A request takes `request_s` in addition.
 
 Sources of the presets:
 
@@ -52,6 +52,9 @@ class Replica(Model):
     prefill_s: NonNegative = Field(default=1.22e-5, description="each prefill token")
     attention_s: NonNegative = Field(default=5.9e-10, description="each prefill token and token before it")
     request_s: NonNegative = Field(default=0.0, description="each request, outside of steps")
+    overlap: Annotated[float, Field(ge=0, le=1)] = Field(
+        default=0.0, description="share of the shorter of reading memory and prefilling that is done beside the longer"
+    )
     kv_tokens: Count = Field(default=2_237_000, description="tokens that fit into the memory for contexts")
     token_budget: Count = Field(default=8192, description="tokens of a step, those of decoding calls included")
     max_calls: Count = Field(default=256, description="calls that run at a time")

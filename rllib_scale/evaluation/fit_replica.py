@@ -4,7 +4,8 @@ Each load is played on one replica as its client sent it: at the recorded starts
 than the client allowed. The fit minimises the mean over loads of the mean |log(model / measurement)| of the latencies
 of requests, and of their times to the first token and per further token with a weight of BESIDE each.
 
-The fit starts from the lightest load: for requests one at a time all coefficients but `call_s` act linearly. Whether
+The fit starts from the lightest load: for requests one at a time all coefficients but `call_s` and `overlap` act
+linearly. Whether
 the log can tell a coefficient is tried by fits without it.
 """
 
@@ -28,13 +29,15 @@ from rllib_scale.workloads.random_numbers import new_generator
 
 BESIDE = 0.25
 """Weight of times to the first token and per token beside that of latencies."""
-FITTED = ("step_s", "call_s", "context_s", "prefill_s", "attention_s", "request_s")
+FITTED = ("step_s", "call_s", "context_s", "prefill_s", "attention_s", "request_s", "overlap")
 NOTHING = 1e-4
 """Share of what is typical for a coefficient, of which it can be told that it is not 0."""
 MOST_REQUEST_S = 1.0
 """More than any server needs for a request outside of its steps."""
 BETWEEN_S = 3600.0
 """Pause between the request that leaves the prefix in the cache and a load."""
+MOSTLY = 0.9
+"""An overlap to start from."""
 FLOOR_ADVICE = "--gpu and --kv-bytes give it a floor"
 _ONLY = np.array([LEAST, *(0.0 for _ in VALUES)])
 
@@ -173,7 +176,7 @@ def fit_replica(
     saturated: bool = True,
     least_context_s: float = 0.0,
 ) -> Fit:
-    """Fit step_s, context_s, prefill_s and request_s, and where the log can tell them attention_s and call_s.
+    """Fit step_s, context_s, prefill_s and request_s, and where the log can tell them overlap, attention_s and call_s.
 
     Args:
         log: what was measured.
@@ -213,16 +216,17 @@ class _Search:
     def __init__(self, replay: Replay, limits: Replica, least_context_s: float) -> None:
         self.replay, self.limits = replay, limits
         self.weights = replay.weights()
-        self.alone = self._of_lightest()
+        self.alone = self._of_lightest(0.0)
         step_s = self.alone[0]
-        self.units = np.maximum(self.alone, step_s * np.array([1.0, 0.01, 3e-6, 3e-3, 3e-7, 0.1]))
+        self.units = np.maximum(self.alone, np.append(step_s * np.array([1.0, 0.01, 3e-6, 3e-3, 3e-7, 0.1]), 1.0))
+        self.most = np.where(np.array(FITTED) == "overlap", 1.0, np.inf)
         self.least = np.full(len(FITTED), NOTHING)
         self.least[FITTED.index("context_s")] = max(least_context_s / self.units[FITTED.index("context_s")], NOTHING)
         self.has_floor = least_context_s > 0
 
     def replica(self, values: NDArray[np.float64], fixed: dict[str, float]) -> Replica:
         """The replica with some values of FITTED; others are fixed."""
-        found = np.where(values > 2 * NOTHING, np.maximum(values, self.least), 0.0) * self.units
+        found = np.where(values > 2 * NOTHING, np.clip(values, self.least, self.most), 0.0) * self.units
         found[0] = max(found[0], NOTHING * self.units[0])
         return self.limits.model_copy(update=dict(zip(FITTED, map(float, found), strict=True)) | fixed)
 
@@ -238,7 +242,7 @@ class _Search:
         from scipy.optimize import least_squares, minimize
 
         free = [number for number, name in enumerate(FITTED) if name not in fixed]
-        bounds = (self.least[free], np.full(len(free), np.inf))
+        bounds = (self.least[free], self.most[free])
 
         def full(some: NDArray[np.float64]) -> NDArray[np.float64]:
             values = start.copy()
@@ -252,7 +256,7 @@ class _Search:
         def loss(some: NDArray[np.float64]) -> float:
             return self.loss(full(np.maximum(some, self.least[free])), fixed)
 
-        near = np.maximum(start[free], 1.01 * self.least[free])
+        near = np.clip(start[free], 1.01 * self.least[free], 0.99 * self.most[free])
         value = loss(near)
         for size in (0.1, 0.02)[:passes]:
             found = least_squares(
@@ -262,26 +266,31 @@ class _Search:
             simplex = np.vstack([near, near + size * np.diag(near + 0.1)])
             options = {"xatol": 1e-4, "fatol": 1e-6, "maxfev": 60 * len(free), "initial_simplex": simplex}
             result = minimize(loss, near, method="Nelder-Mead", options=options)
-            near, value = np.maximum(result.x, 1.01 * self.least[free]), float(result.fun)
+            near = np.clip(result.x, 1.01 * self.least[free], 0.99 * self.most[free])
+            value = loss(near)
         return value, full(near)
 
     def best(self) -> tuple[NDArray[np.float64], dict[str, float], dict[str, str]]:
         """Values of the coefficients, those that are fixed, and why.
 
-        It begins without `attention_s` and with the given `call_s`, and frees each of them if that brings the model
-        nearer to the log.
+        It begins without `attention_s` and `overlap` and with the given `call_s`, and frees each of them if that brings
+        the model nearer to the log, alone or beside another.
         """
-        fixed, not_told = {"attention_s": 0.0, "call_s": self.limits.call_s}, dict[str, str]()
+        fixed = {"overlap": 0.0, "attention_s": 0.0, "call_s": self.limits.call_s}
         fits = [self.fit(start, fixed, passes=1) for start in self.starts()]
         loss, values = self.fit(min(fits, key=lambda each: each[0])[1], fixed)
-        for name in ("attention_s", "call_s"):
+        untried = list(fixed)
+        while untried:
+            name = untried.pop(0)
             others = {key: value for key, value in fixed.items() if key != name}
             starts = [np.where(np.array(FITTED) == name, share, values) for share in (0.1, 1.0)]
+            if name == "overlap":
+                starts.append(self._of_lightest(MOSTLY) / self.units)
             freed = min((self.fit(start, others) for start in starts), key=lambda each: each[0])
             if _as_good(freed[0]) < loss:
                 (loss, values), fixed = freed, others
-            else:
-                not_told[name] = f"fixed at {fixed[name]:g}"
+                untried = list(fixed)  # one may be told only where another one is free
+        not_told = {name: f"fixed at {value:g}" for name, value in fixed.items()}
         if not self.has_floor:
             context_s = self.replica(values, fixed).context_s or NOTHING * self.units[FITTED.index("context_s")]
             for factor in (1 / 3, 3.0):
@@ -296,8 +305,12 @@ class _Search:
         typical[0] = alone[0]
         return [alone, typical, (alone + typical) / 2]
 
-    def _of_lightest(self) -> NDArray[np.float64]:
-        """FITTED by the lightest load, as if its requests came one at a time; `call_s` is 0."""
+    def _of_lightest(self, overlap: float) -> NDArray[np.float64]:
+        """FITTED by the lightest load, as if its requests came one at a time; `call_s` is 0.
+
+        Args:
+            overlap: that is taken; prefills are longer than what they overlap with.
+        """
         from scipy.optimize import nnls
 
         log, prefix = Log(self.replay.rows), self.replay.prefix_tokens
@@ -305,8 +318,8 @@ class _Search:
         new, output = (of["prompt"] - prefix).clip(1).to_numpy(float), of["output"].to_numpy(float)
         chunks, none, one = np.ceil(new / self.limits.token_budget), np.zeros(len(of)), np.ones(len(of))
         # Of the first token and of the whole answer: what each of FITTED is multiplied with.
-        first = [chunks, none, none, new, new * (new / 2 + prefix), one]
-        whole = [chunks + output - 1, none, (output - 1) * (of["prompt"] + output / 2), *first[3:]]
+        first = [(1 - overlap) * chunks, none, none, new, new * (new / 2 + prefix), one]
+        whole = [first[0] + output - 1, none, (output - 1) * (of["prompt"] + output / 2), *first[3:]]
         factors, measured = np.stack(whole, axis=1), of["latency_s"].to_numpy()
         if of["ttft_s"].gt(0).all():
             factors = np.concatenate([factors, np.stack(first, axis=1)])
@@ -314,7 +327,7 @@ class _Search:
         scale = np.maximum(factors.max(axis=0), 1.0)
         found = nnls(factors / measured[:, None] / scale, np.ones(len(measured)))[0] / scale
         found[0] = max(found[0], 0.3 * float((of["latency_s"] / (of["output"] + chunks)).quantile(0.05)))
-        return found
+        return np.append(found, overlap)
 
 
 def _as_good(loss: float) -> float:

@@ -95,6 +95,7 @@ def check_given_back(seed: int, folder: Path) -> None:
         "prefill_s": step_s * draw.uniform(2e-3, 2e-2),
     }
     drawn |= {"attention_s": draw.choice([0.0, drawn["prefill_s"] * draw.uniform(2e-4, 1e-3)])}
+    drawn |= {"overlap": draw.choice([0.0, draw.uniform(0.3, 1.0)])}
     drawn |= {"call_s": draw.choice([0.0, step_s * draw.uniform(0.01, 0.05)]), "request_s": draw.uniform(0.0, 0.02)}
     limits = {"kv_tokens": int(draw.integers(20_000, 60_000)), "token_budget": 1024, "max_calls": 32}
     facts = Replica(**drawn, **limits)
@@ -265,13 +266,13 @@ def test_the_pod_takes_the_steps_that_were_measured(calls: float, context: int, 
 
 @pytest.mark.slow
 @pytest.mark.skipif(not TRACES.exists(), reason="the measured logs are beside the clone")
-def test_loads_of_vllm_that_were_not_fitted_are_met_within_6_percent() -> None:
+def test_loads_of_vllm_that_were_not_fitted_are_met_within_4_percent() -> None:
     log = read_log([TRACES / "vllm-codellama-34b.csv"])
     limits = Replica(kv_tokens=40_592, token_budget=4096, call_s=0.0)
     errors = fit_replica(log, limits, ["synchronous", "throughput"], prefix_tokens=1024).errors()
     not_fitted = {row["load"]: row for row in errors if not row["fitted"]}
     assert set(not_fitted) == {"1.95", "2.90", "3.84"}
-    assert max(row["latency_median"] for row in not_fitted.values()) <= 0.06
+    assert max(row["latency_median"] for row in not_fitted.values()) <= 0.04
     assert max(row["ttft_median"] for row in not_fitted.values()) <= 0.1
 
 

@@ -206,13 +206,15 @@ class Replica:
             self.admit(call)
             self.chunks[id(call)] = min(call.target - call.computed, budget)
             budget -= self.chunks[id(call)]
-        took = facts.step_s + facts.context_s * sum(call.computed for call in decoding)
-        took += facts.call_s * (len(decoding) + sum(chunk > 0 for chunk in self.chunks.values()))
+        reading = facts.step_s + facts.context_s * sum(call.computed for call in decoding)
+        computing = 0.0
         for call in self.running:
             for token in range(self.chunks.get(id(call), 0)):
-                took += facts.prefill_s + facts.attention_s * (call.computed + token)
+                computing += facts.prefill_s + facts.attention_s * (call.computed + token)
+        both = min(reading, computing) * facts.overlap  # is done at the same time
+        calls = len(decoding) + sum(chunk > 0 for chunk in self.chunks.values())
         self.steps += 1
-        self.step_ends = self.clock + took
+        self.step_ends = self.clock + (reading + computing - both + facts.call_s * calls)
 
     def end_step(self) -> list[Call]:
         assert self.step_ends is not None

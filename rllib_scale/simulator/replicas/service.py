@@ -235,9 +235,12 @@ def plan(fleet, replica):  # type: ignore[no-untyped-def]
         + here.prefill_s * tokens
         + here.attention_s * attention
     )
+    if here.overlap > 0.0:
+        read_s = here.step_s + here.context_s * here.context
+        here.first_s -= here.overlap * min(read_s, here.prefill_s * tokens + here.attention_s * attention)
     here.growth_s = here.context_s * here.decoding
     here.chunk = chunk
-    if prefilling > 1 or (prefilling == 1 and (steps < 2 or budget > 0)):
+    if prefilling > 1 or (prefilling == 1 and (steps < 2 or budget > 0 or here.overlap > 0.0)):
         here.planned = 1
     else:
         if prefilling == 1:

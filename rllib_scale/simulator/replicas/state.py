@@ -35,6 +35,7 @@ _I, _F = np.int64, np.float64
 REPLICA = np.dtype(
     [
         *((name, _F) for name in ("step_s", "call_s", "context_s", "prefill_s", "attention_s", "request_s", "keep_s")),
+        ("overlap", _F),
         *((name, _I) for name in ("kv_tokens", "token_budget", "max_calls")),
         ("clock", _F),  # of the last boundary between steps
         ("first_s", _F),  # duration of the first of the planned steps

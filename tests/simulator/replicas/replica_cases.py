@@ -99,6 +99,7 @@ def random_case(seed: int) -> Case:
             token_budget=int(rng.integers(6, 40)),
             max_calls=int(rng.integers(1, 10)),
             keep_s=rng.uniform(0, 2) * (rng.random() < 0.3),
+            overlap=rng.uniform(0, 1) * (rng.random() < 0.3),
         )
         for _ in range(int(rng.integers(1, 4)))
     ]
