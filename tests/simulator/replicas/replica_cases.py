@@ -85,7 +85,7 @@ def _script(rng: np.random.Generator, room: int) -> tuple[Any, list[list[int]]]:
 
 
 def random_case(seed: int) -> Case:
-    rng = np.random.default_rng(seed)
+    rng, of_steps = np.random.default_rng(seed), np.random.default_rng([seed, 2])
     room = int(rng.integers(60, 200))
     replicas = [
         Replica(
@@ -99,7 +99,7 @@ def random_case(seed: int) -> Case:
             token_budget=int(rng.integers(6, 40)),
             max_calls=int(rng.integers(1, 10)),
             keep_s=rng.uniform(0, 2) * (rng.random() < 0.3),
-            overlap=rng.uniform(0, 1) * (rng.random() < 0.3),
+            overlap=of_steps.uniform(0, 1) * (of_steps.random() < 0.3),
         )
         for _ in range(int(rng.integers(1, 4)))
     ]
