@@ -30,7 +30,7 @@ ASKED_FOR = ("real_fleet",)
 @click.command()
 @click.argument("parts", nargs=-1, type=click.Choice(NAMES + ASKED_FOR))
 @click.option("--rounds", type=click.IntRange(min=1), default=5, show_default=True, help="Medians are over these.")
-@click.option("--workflows", default=500, show_default=True, help="live: about so many, on actors and simulated.")
+@click.option("--workflows", default=500, show_default=True, help="live: approximate number, on actors and simulated.")
 @click.option("--turns", default=40, show_default=True, help="live: of coding agents, a round and router.")
 @click.option(
     "--sessions",
@@ -97,7 +97,7 @@ def run(
     for name in names:
         module = importlib.import_module(f"benchmarks.{name}")
         measures = module.run(rounds, **options.get(name, {}))
-        how = f"medians of {rounds} rounds; CPU time, and wall time beside it where both are taken"
+        how = f"medians of {rounds} rounds; CPU time, and wall time where both are taken"
         console.print(table(f"{name}: {getattr(module, 'TITLE', how)}", measures))
         result["benchmarks"][name] = [measure.to_dict() for measure in measures]
     return result

@@ -54,10 +54,10 @@ POLICIES = (
     "session-affinity",
     *(f"session-affinity:gate={gate}" for gate in ("1", "0.85", "0.7")),
 )
-MOST_NOISE, MOST_ERROR = 0.10, 0.10
+MAX_NOISE, MAX_ERROR = 0.10, 0.10
 """Largest errors of a log: the same requests measured twice, and latency of the held-out load; else it is refused."""
-MOST_FOREIGN = 0.15
-"""Cores that others may take during a run."""
+MAX_FOREIGN = 0.15
+"""Cores that other processes may use in a run before it is repeated."""
 POISSON_LOAD = 0.5
 """Share of the requests per second of the saturated load."""
 FITTED = ("synchronous", "synchronous again", "saturated")
@@ -210,7 +210,7 @@ def fitted(engine: Engine, number: int, requests: int, folder: Path, say: Any) -
     place = folder / f"engine-{number}.csv"
     pd.concat(parts).to_csv(place, index=False)
     first, again = (part["latency_s"].to_numpy() for part in parts[:2])
-    if (noise := float(np.median(np.abs(np.log(first / again))))) > MOST_NOISE:
+    if (noise := float(np.median(np.abs(np.log(first / again))))) > MAX_NOISE:
         raise RefusedError(f"engine {number}: the same requests took {noise:.0%} more or less the second time")
     limits = Replica(kv_tokens=KV_TOKENS, token_budget=TOKEN_BUDGET, max_calls=MAX_CALLS, call_s=0.0)
     fit = fit_replica(read_log([place]), limits, FITTED)
@@ -220,7 +220,7 @@ def fitted(engine: Engine, number: int, requests: int, folder: Path, say: Any) -
         f"engine {number}: {coefficients}; the same requests twice: {noise:.1%}; held out: latency "
         f"{held_out['latency_median']:.1%}, first token {held_out['ttft_median']:.1%}"
     )
-    if held_out["latency_median"] > MOST_ERROR:
+    if held_out["latency_median"] > MAX_ERROR:
         raise RefusedError(f"engine {number}: the fit misses the load held out by {held_out['latency_median']:.0%}")
     return fit
 
@@ -237,7 +237,7 @@ def _predicted(cells: Sequence[Cell], replicas: Sequence[Replica], lasts_s: floa
     rows = []
     for cell in cells:
         calls = real_simulated.play(replicas, cell.policy, cell.of(len(replicas)), lasts_s)
-        rows.append(cell.facts | real_simulated.told(calls, lasts_s))
+        rows.append(cell.facts | real_simulated.summary(calls, lasts_s))
     return pd.DataFrame(rows)
 
 
@@ -255,14 +255,14 @@ def _measured(
             calls = _run(fleet, cell, replica, size.lasts_s)
             cores = others.cores()
             taken = max(cores["foreign"], cores["steal"])
-            row = cell.facts | real_simulated.told(calls, size.lasts_s) | cores
+            row = cell.facts | real_simulated.summary(calls, size.lasts_s) | cores
             if taken < least:
                 rows, least = (rows if math.isinf(least) else rows[:-1]) + [row], taken
             say(
                 f"run {number + 1} of {len(every)}: {cell.policy} at {cell.load}, seed {cell.seed}: mean call "
                 f"{row['call_s']:.2f} s, foreign {cores['foreign']:.2f}, steal {cores['steal']:.2f} cores"
             )
-            if taken <= MOST_FOREIGN or left == 0:
+            if taken <= MAX_FOREIGN or left == 0:
                 break
             left -= 1
         if math.isinf(least):

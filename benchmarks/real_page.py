@@ -1,7 +1,7 @@
 """`python -m benchmarks.real_page FOLDER`: a whole run of `real_fleet` becomes the study's data and its page's tables.
 
-It copies the frozen predictions, the runs and the requests of the first engine beside the page, and writes the two
-tables that follow from them, and the page of receipts, which quotes them. The text is written by hand.
+It copies the frozen predictions, the runs and the requests of the first engine to the study, and writes the two tables
+of its page and the page of receipts, which has figures of these runs. The text is written by hand.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from rllib_scale.files import write_atomic
 
 STUDY = Path(__file__).parents[1] / "analysis" / "studies" / "real-engines"
 FILES = {"frozen.json": "frozen.json", "runs.csv": "runs.csv", "engine-0.csv": "requests.csv"}
-"""Of a run's folder, and what they are called beside the page."""
+"""Files of a run's folder, and their names in the study."""
 
 
 @click.command()
@@ -32,8 +32,8 @@ def main(folder: Path) -> None:
     for name in FILES:
         if not (folder / name).exists():
             raise click.UsageError(f"{folder}: {name} is missing; valid: the folder of a whole run of real_fleet")
-    for name, beside in FILES.items():
-        shutil.copy(folder / name, STUDY / beside)
+    for name, copied in FILES.items():
+        shutil.copy(folder / name, STUDY / copied)
     page = STUDY / "README.md"
     pages = {page: with_tables(page.read_text(encoding="utf-8"), pd.read_csv(STUDY / "runs.csv"))}
     pages |= {PAGE: of_receipts(receipts())}

@@ -34,7 +34,7 @@ def play(replicas: Sequence[Replica], policy: str, of: Episode, lasts_s: float) 
     return calls
 
 
-def told(calls: pd.DataFrame, lasts_s: float) -> dict[str, float]:
+def summary(calls: pd.DataFrame, lasts_s: float) -> dict[str, float]:
     """Figures of the calls of a run: means and a percentile of those that were answered, and what all took."""
     answered = calls[np.isfinite(calls["end_s"])]
     took = answered["end_s"] - answered["asked_s"]

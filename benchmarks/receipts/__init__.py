@@ -1,7 +1,8 @@
 """The book of receipts: published measurements of routers and gates on real engines, predicted by the simulator.
 
-`python -m benchmarks receipts` plays all of it, writes what differs from the committed predictions beside them, and
-writes the page. `python -m benchmarks.receipts NAME ...` writes predictions of receipts whose result is not there yet.
+`python -m benchmarks receipts` plays all receipts, writes plays that differ from the committed predictions to
+`today.yaml`, and writes the page. `python -m benchmarks.receipts NAME ...` writes predictions of receipts whose result
+is not there yet.
 """
 
 from __future__ import annotations

@@ -268,7 +268,7 @@ def _today(book: list[Receipt]) -> Iterator[str]:
 def _regime_table(book: list[Receipt]) -> Iterator[str]:
     yield (
         "Predicted over measured, of receipts with a cliff, and of the real engine, whose cliff is where contexts fill "
-        "its memory: the median, and the middle 80 % of so many values."
+        "its memory: the median, and the middle 80 % of the counted values."
     )
     yield from ["", "| | below its cliff | at it | past it |", "|---|---|---|---|"]
     for of, found in (("receipts", regimes(book)), ("real engine", engine_regimes())):
