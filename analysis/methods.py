@@ -20,6 +20,7 @@ METHODS = {
     "adaptive-price": ("#4B0082", "P"),
     "context-price": ("#B8860B", "8"),
     "adaptive-gate": ("#5F4690", "*"),
+    "release": ("#CC503E", "D"),
     "decima": ("#2E8B57", "P"),
     "deeprm": ("#8B3A62", "X"),
     # Rules: Tol's muted, vibrant and high-contrast palettes.

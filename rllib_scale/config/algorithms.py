@@ -19,7 +19,8 @@ from rllib_scale.config.base import (
     models_of,
 )
 from rllib_scale.config.paths import Changing, Refers
-from rllib_scale.config.schedulers import PolicySpec, PriceParameters, parse_scheduler
+from rllib_scale.config.replica_rules import GateParameters
+from rllib_scale.config.schedulers import PolicySpec, PriceParameters, RuleSpec, parse_scheduler
 from rllib_scale.config.training import ProblemsConfig
 
 MAX_ROWS = 10**7
@@ -255,7 +256,7 @@ class Searched(WholeEpisodes):
     asks: ClassVar = None
 
     name: Literal["cma", "es"]
-    rule: Literal["context-price", "adaptive-price", "adaptive-gate"] = Field(
+    rule: Literal["context-price", "adaptive-price", "adaptive-gate", "release-index"] = Field(
         default="context-price", description="what is searched: each is a method"
     )
     epochs: Count = Field(default=150, description="generations")
@@ -269,7 +270,8 @@ class Searched(WholeEpisodes):
         default="balanced",
         description="response: the mean response time; balanced: 80 % of it and 10 % each of mean and 95th percentile "
         "of the job completion time; tail: 70 % of it and 30 % of that percentile, for which on replicas stands the "
-        "mean of the slowest hundredth of calls; even: half of each",
+        "mean of the slowest hundredth of calls; even: half of each. release-index has its own: the mean time of "
+        "calls, of those whose 99th percentiles of calls and turns are at most those of its base",
     )
     initial: PriceParameters | Literal["dual-price"] = Field(
         default=PriceParameters(),
@@ -282,6 +284,30 @@ class Searched(WholeEpisodes):
         "above 10; for adaptive-price about a quarter of it",
     )
     validation_instances: Episodes = Field(default=32, description="episodes that validate the mean of the search")
+    base: str = Field(
+        default="lmetric:gate=0.95,order=3",
+        description="release-index: the rule for replicas that places calls and orders those that are held; it is "
+        "exported where none is better",
+    )
+
+    @model_validator(mode="after")
+    def _releases_behind_a_gate(self) -> Searched:
+        if self.rule != "release-index":
+            if self.base != type(self).model_fields["base"].default:
+                raise ValueError(f"algorithm.base: {self.rule} has none; leave it out")
+            return self
+        if self.objective != type(self).model_fields["objective"].default:
+            raise ValueError("algorithm.objective: release-index has one of its own; leave it out")
+        spec = parse_scheduler(self.base)
+        if (
+            not isinstance(spec, RuleSpec)
+            or not isinstance(spec.parameters, GateParameters)
+            or not spec.parameters.gate
+        ):
+            raise ValueError(
+                f"algorithm.base {self.base}: is no rule for replicas with a gate; valid: lmetric:gate=1, ..."
+            )
+        return self
 
     @model_validator(mode="after")
     def _begins_as_its_rule(self) -> Searched:

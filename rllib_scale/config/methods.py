@@ -95,6 +95,11 @@ METHODS: dict[str, Preset] = {
         {"name": "cma", "rule": "adaptive-gate"},
         None,
     ),
+    "release": Preset(
+        "which held call goes: an index over held calls behind a gate that follows the state, searched by CMA-ES",
+        {"name": "cma", "rule": "release-index"},
+        None,
+    ),
     "decima": Preset(
         "graph network over the workflows (Decima, 2019): task, then server; REINFORCE",
         {"name": "reinforce"},

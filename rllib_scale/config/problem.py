@@ -14,7 +14,7 @@ from pydantic import Field, model_validator
 from rllib_scale.config.base import Count, Finite, Fraction, MaskMode, Model, NonNegative, Positive
 from rllib_scale.config.cluster import ClusterConfig
 from rllib_scale.config.replicas import ServiceConfig
-from rllib_scale.config.workload import Part, Recording, WorkloadConfig
+from rllib_scale.config.workload import Recording, ServicePart, WorkloadConfig
 from rllib_scale.errors import UserError
 
 MAX_TASKS = 1e7
@@ -349,7 +349,7 @@ class EnvConfig(Model):
             return Recording("service", service.trace, service.split, service.part)
         return None if trace is None else Recording("workload.trace", trace.file, trace.split, trace.part)
 
-    def with_part(self, part: Part) -> EnvConfig:
+    def with_part(self, part: ServicePart) -> EnvConfig:
         """The same problem on a part of its trace; unchanged without a trace."""
         if self.service.trace is not None:
             return self.model_copy(update={"service": self.service.model_copy(update={"part": part})})

@@ -32,7 +32,7 @@ from pydantic import Discriminator, Field, Tag, model_validator
 from rllib_scale.config.base import Count, Model, NonNegative, Positive
 from rllib_scale.config.paths import Refers
 from rllib_scale.config.pinned import check_unchanged, split
-from rllib_scale.config.workload import Part, SplitConfig
+from rllib_scale.config.workload import ServicePart, SplitConfig
 from rllib_scale.errors import UserError, choice_error
 
 GPU_NAMES, MODEL_NAMES = ("l40s", "a100", "h100", "4xh100", "rtxpro6000"), ("8b", "30b-a3b", "70b")
@@ -189,10 +189,11 @@ class ServiceConfig(Model):
     )
     block_size: Count | None = Field(default=None, description="mooncake: tokens of a block of hash_ids; unset: 512")
     split: SplitConfig = SplitConfig()
-    part: Part | None = Field(
+    part: ServicePart | None = Field(
         default=None,
         description="sessions to play; unset: all, but in a training train, and test in a sweep that trains on the "
-        "trace or plays a policy that was trained on it",
+        "trace or plays a policy that was trained on it. Train is divided, a quarter for validation, where a training "
+        "chooses its best policy by whole episodes: fitting, validation",
     )
     sessions: Sessions = Field(
         default=16, description="live sessions in a closed loop: per replica, or {total: N} of the fleet"

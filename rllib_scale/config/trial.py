@@ -132,7 +132,7 @@ class TrialConfig(Model):
         problems = self.algorithm.problems
         if not self.env.on_replicas:
             if self.holds:
-                raise ValueError("env.service fixed: adaptive-gate holds calls of replicas; valid: replica")
+                raise ValueError(f"env.service fixed: {self.method} holds calls of replicas; valid: replica")
             if problems is not None and problems.sessions is not None:
                 raise ValueError("algorithm.problems.sessions: not with env.service fixed; valid: null")
             return self
@@ -145,7 +145,7 @@ class TrialConfig(Model):
         if not isinstance(self.algorithm, Rewarded):
             raise ValueError(
                 f"env.service replica: {self.method} trained by {self.algorithm.name} does not decide call by call; "
-                f"valid: adaptive-gate, or a method of PPO, DQN or SAC"
+                f"valid: release, adaptive-gate, or a method of PPO, DQN or SAC"
             )
         if problems is not None:
             raise ValueError("algorithm.problems: not with env.service replica; valid: null")
@@ -251,7 +251,7 @@ class TrialConfig(Model):
     @property
     def holds(self) -> bool:
         """Whether it places and holds calls of LLM replicas, and plays nothing else."""
-        return self.rule == "adaptive-gate"
+        return self.rule in ("adaptive-gate", "release-index")
 
     @property
     def dispatches(self) -> bool:
@@ -345,7 +345,7 @@ def trained_on(env: EnvConfig, algorithm: Any) -> EnvConfig:
         return env.model_copy(update={"observation": ObservationConfig(), "reward": reward})
     observation = env.observation
     if isinstance(algorithm, Searched):
-        observation = ObservationConfig()
+        observation = ObservationConfig(caches="own" if algorithm.rule == "release-index" else "exact")
     if isinstance(algorithm, Reinforce):
         observation = observation.model_copy(update={"feature_set": "paper"})
     return env if observation == env.observation else env.model_copy(update={"observation": observation})

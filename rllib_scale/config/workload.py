@@ -62,6 +62,8 @@ def _below(x: float) -> float:
 
 Topology = Literal["random-predecessors", "chain", "fork-join", "layered", "erdos-renyi", "tree"]
 Part = Literal["train", "test", "all"]
+ServicePart = Literal["train", "test", "all", "fitting", "validation"]
+"""Fitting and validation divide train."""
 
 
 class RateWaveConfig(Model):
@@ -135,7 +137,7 @@ class Recording(NamedTuple):
     key: str
     pinned: str
     split: SplitConfig
-    part: Part | None
+    part: ServicePart | None
 
     @property
     def file(self) -> str:

@@ -34,12 +34,16 @@ class Outcomes(NamedTuple):
     tail_s: Floats  # 95th percentile of the JCT; on replicas the mean time of the slowest hundredth of calls
     completed: Floats  # tasks
     decisions: Floats
+    # On replicas, of calls and of turns: 99th percentile, open ones by their age.
+    call_p99_s: Floats = np.zeros(0)
+    turn_p99_s: Floats = np.zeros(0)
 
 
-def play_base(instance: Instance) -> Outcomes:
-    """(1,) what comes of it with the rule of BASES."""
+def play_base(instance: Instance, rule: str | None = None) -> Outcomes:
+    """(1,) what comes of it with a rule, by default that of BASES."""
     env = instance.env
-    return outcomes_of(make_scheduler(BASES[env.service.name], env.observation, env.episode.mask), 1, instance)
+    rule = rule or BASES[env.service.name]
+    return outcomes_of(make_scheduler(rule, env.observation, env.episode.mask), 1, instance)
 
 
 def outcomes_of(player: Policy, copies: int, instance: Instance) -> Outcomes:
@@ -54,7 +58,8 @@ def outcomes_of(player: Policy, copies: int, instance: Instance) -> Outcomes:
     for b in range(copies):
         metrics, end = engine.metrics(b), float(engine.clock[b])
         if workload is None:
-            names = ("response_censored_s", "jct_mean_s", "response_tail_s", "completed", "decisions")
+            whole = ("response_censored_s", "jct_mean_s", "response_tail_s", "completed", "decisions")
+            names = (*whole, "response_censored_p99_s", "jct_censored_p99_s")
             rows.append(tuple(metrics[name] for name in names))
             continue
         ends = np.minimum(completions_s(workload, engine.schedule(b)), end)

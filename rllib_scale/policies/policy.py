@@ -5,7 +5,7 @@ A policy folder holds::
     policy.safetensors   parameters and standardisation constants of the network, without the critic (decima and deeprm
                          have none); of context-price weights (5 + K, 10 + K) and speeds (K,) in GFLOPS, of
                          adaptive-price weights (8, 13), as `ContextPrice` and `AdaptivePrice` take them, of
-                         adaptive-gate weights (19, 1)
+                         adaptive-gate weights (19, 1), of release (30, 1), or (0, 1): its base
     policy.json          {"format", "version", "method", "seed", "trial_id", "feature_set", "train_servers", "epochs",
                           "trial": the TrialConfig without defaults, "sha256": of policy.safetensors}
 
@@ -37,7 +37,7 @@ from rllib_scale.networks.compiled.inference import compile_network
 from rllib_scale.observation.answers import TAKEN
 from rllib_scale.policies.description import check_trusted, described, facts, policy_files
 from rllib_scale.policies.dispatch_policy import DispatchPolicy, build_dispatch_network
-from rllib_scale.policies.price_policy import AdaptivePolicy, GatePolicy, PricePolicy
+from rllib_scale.policies.price_policy import AdaptivePolicy, GatePolicy, PricePolicy, ReleasePolicy
 from rllib_scale.policies.shared import Exported
 from rllib_scale.policies.visiting_policy import VisitingPolicy
 from rllib_scale.schedulers.base import Scheduler
@@ -84,7 +84,9 @@ class TrainedPolicy(Exported, Scheduler):
         return np.where(fits | ~fits.any(axis=1, keepdims=True), logits, -np.inf)
 
 
-ExportedPolicy = TrainedPolicy | PricePolicy | AdaptivePolicy | GatePolicy | DispatchPolicy | VisitingPolicy
+ExportedPolicy = (
+    TrainedPolicy | PricePolicy | AdaptivePolicy | GatePolicy | ReleasePolicy | DispatchPolicy | VisitingPolicy
+)
 
 
 def new_network(trial: TrialConfig) -> Any:
@@ -222,7 +224,7 @@ def _shape(trial: TrialConfig) -> dict[str, Any]:
 
 def _searched(
     content: bytes, trial: TrialConfig, epochs: int, decision: DecisionMode, source: str
-) -> PricePolicy | AdaptivePolicy | GatePolicy:
+) -> PricePolicy | AdaptivePolicy | GatePolicy | ReleasePolicy:
     """A searched rule.
 
     Raises:
@@ -238,6 +240,8 @@ def _searched(
             return AdaptivePolicy(named["weights"], trial, epochs)
         if trial.rule == "adaptive-gate":
             return GatePolicy(named["weights"], trial, epochs)
+        if trial.rule == "release-index":
+            return ReleasePolicy(named["weights"], trial, epochs)
         if named["speeds"][0] <= 0:
             raise ValueError
         return PricePolicy(named["weights"], named["speeds"], trial, epochs)

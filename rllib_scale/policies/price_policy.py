@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from rllib_scale.config import ProblemsConfig, TrialConfig
+from rllib_scale.config.algorithms import Searched
 from rllib_scale.policies.shared import Exported
 from rllib_scale.schedulers.adaptive_price import AdaptivePrice
 from rllib_scale.schedulers.context import Floats
 from rllib_scale.schedulers.context_price import ContextPrice
+from rllib_scale.schedulers.release import ReleaseIndex
 from rllib_scale.schedulers.replicas import AdaptiveGate
 
 EXTRAPOLATION = 1 / 3
@@ -37,4 +39,13 @@ class GatePolicy(Exported, AdaptiveGate):
 
     def __init__(self, weights: Floats, trial: TrialConfig, epochs: int) -> None:
         super().__init__(weights[:, 0])
+        self.trained_by(trial, epochs)
+
+
+class ReleasePolicy(Exported, ReleaseIndex):
+    """What a training of the method `release` exports: weights (W, 1), or (0, 1), which is its base."""
+
+    def __init__(self, weights: Floats, trial: TrialConfig, epochs: int) -> None:
+        assert isinstance(trial.algorithm, Searched)
+        super().__init__(weights[:, 0], trial.algorithm.base)
         self.trained_by(trial, epochs)

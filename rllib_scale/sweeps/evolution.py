@@ -1,4 +1,4 @@
-"""Searches over the weights of `context-price`, `adaptive-price` and `adaptive-gate`, by `EvolutionStrategies`."""
+"""Searches over the weights of `context-price`, `adaptive-price`, `adaptive-gate` and `release`, by RLlib."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from rllib_scale.config import TrialConfig
 from rllib_scale.config.algorithms import Searched
 from rllib_scale.config.schedulers import AdaptivePriceParameters
-from rllib_scale.evaluation.candidates import Instance, Outcomes, outcomes_of
+from rllib_scale.evaluation.candidates import Instance, Outcomes, outcomes_of, play_base
 from rllib_scale.observation.policy import Policy
 from rllib_scale.policies.policy import save_weights
 from rllib_scale.rl.evolution.algorithm import EvolutionConfig
@@ -21,8 +21,10 @@ from rllib_scale.schedulers.adaptive_terms import THETA
 from rllib_scale.schedulers.context import Floats, initial_weights
 from rllib_scale.schedulers.context_price import ContextPrice
 from rllib_scale.schedulers.dual_price import initial_weights_by_duals
+from rllib_scale.schedulers.release import ReleaseIndex
 from rllib_scale.schedulers.replicas import AdaptiveGate
 from rllib_scale.simulator.replicas.gate import GATE_TERMS, PLACE_TERMS
+from rllib_scale.sweeps.constrained import MULTIPLIERS, Compared, is_allowed, penalised, raised, ratios
 from rllib_scale.sweeps.learners import RLlibLearner
 from rllib_scale.sweeps.selected import TrainedByRLlib
 from rllib_scale.sweeps.validated import NORMALS, TRAINING, Played, draw_instances, scores, seed_sequence
@@ -56,6 +58,9 @@ def _searched(trial: TrialConfig, settings: Searched) -> _Weights:
     if settings.rule == "adaptive-gate":
         scales = np.repeat([GATE_SCALE, 1.0], [len(GATE_TERMS), len(PLACE_TERMS)])
         return _Weights(np.zeros((len(scales), 1)), scales, _gate, {})
+    if settings.rule == "release-index":
+        scales = np.repeat([GATE_SCALE, 1.0], [len(GATE_TERMS), ReleaseIndex.size() - len(GATE_TERMS)])
+        return _Weights(np.zeros((len(scales), 1)), scales, partial(_release, settings.base), {})
     speeds = np.unique([tier.compute_gflops for tier in trial.env.cluster.tiers])
     if settings.initial == "dual-price":
         initial = initial_weights_by_duals(trial.env, speeds)
@@ -67,6 +72,10 @@ def _searched(trial: TrialConfig, settings: Searched) -> _Weights:
 
 def _gate(weights: Floats) -> AdaptiveGate:
     return AdaptiveGate(weights[..., 0])
+
+
+def _release(base: str, weights: Floats) -> ReleaseIndex:
+    return ReleaseIndex(weights[..., 0], base)
 
 
 class RuleSearch:
@@ -91,11 +100,33 @@ class RuleSearch:
 
     def judge(self, played: list[Outcomes], jobs: list[Instance]) -> tuple[Floats, dict[str, float]]:
         """See `scores`."""
-        return scores(played, self.settings.objective, [job.weight for job in jobs]), {
+        return scores(played, self.settings.objective, [job.weight for job in jobs]), self.logged(played)
+
+    def logged(self, played: list[Outcomes]) -> dict[str, float]:
+        """What the training table has of a generation."""
+        return {
             "decisions": float(sum(outcomes.decisions.sum() for outcomes in played)),
             "completed": float(np.mean([outcomes.completed for outcomes in played])),
             "response_mean_s": float(np.nanmean([outcomes.response_s for outcomes in played])),
         }
+
+
+class ConstrainedSearch(RuleSearch):
+    """A search of `release-index` by the objective of `constrained`, whose multipliers it remembers."""
+
+    def __init__(self, trial: TrialConfig) -> None:
+        super().__init__(trial)
+        self.memory: Floats = MULTIPLIERS
+
+    def play(self, weights: Floats, job: Instance) -> Any:
+        """Outcomes of candidates on an instance, and of the rule."""
+        return Compared(super().play(weights, job), play_base(job, self.settings.base))
+
+    def judge(self, played: list[Any], jobs: list[Instance]) -> tuple[Floats, dict[str, float]]:
+        """See `penalised`."""
+        found = ratios(played, [job.weight for job in jobs])
+        score, self.memory = penalised(found, self.memory), raised(found, self.memory)
+        return score, self.logged([each.own for each in played])
 
 
 def algorithm_config(trial: TrialConfig, search: RuleSearch) -> EvolutionConfig:
@@ -118,16 +149,19 @@ def algorithm_config(trial: TrialConfig, search: RuleSearch) -> EvolutionConfig:
 
 
 class PriceSearch(TrainedByRLlib):
-    """Evolution strategies over W of `ContextPrice`, U of `AdaptivePrice` or those of `AdaptiveGate`.
+    """Evolution strategies over W of `ContextPrice`, U of `AdaptivePrice`, or weights of gate and release.
 
     An epoch is a generation; validation and export use the average of the means so far.
     """
 
     def __init__(self, trial: TrialConfig, storage: Any = None) -> None:
-        self.search = RuleSearch(trial)
-        self.objective = self.search.settings.objective
+        settings: Any = trial.algorithm
+        self.objective, self.is_constrained = settings.objective, settings.rule == "release-index"
+        self.search = ConstrainedSearch(trial) if self.is_constrained else RuleSearch(trial)
         inner = RLlibLearner(trial, storage, algorithm_config(trial, self.search))
         super().__init__(trial, inner, self.search.initial.reshape(self.search.shape))
+        if self.is_constrained:
+            self.best, self.best_score = np.zeros((0, 1)), 0.0  # the rule itself
 
     def train(self, number: int) -> dict[str, Any]:
         """A generation."""
@@ -142,7 +176,22 @@ class PriceSearch(TrainedByRLlib):
 
     def play_validation(self, candidate: Floats, instances: Sequence[Instance]) -> list[Outcomes]:
         """Outcomes of one matrix of weights."""
-        return self.spread(self.search.play, [(candidate.reshape(1, -1), instance) for instance in instances])
+        weights = candidate.reshape(1, -1)
+        return self.spread(partial(RuleSearch.play, self.search, weights), [(instance,) for instance in instances])
+
+    def play_rule(self, instances: Sequence[Instance]) -> list[Outcomes]:
+        """Of `release-index` its base."""
+        rule = self.search.settings.base if self.is_constrained else None
+        return self.spread(partial(play_base, rule=rule), [(instance,) for instance in instances])
+
+    def compared(
+        self, played: Sequence[Outcomes], base: Sequence[Outcomes], weights: Sequence[float]
+    ) -> tuple[float, bool]:
+        """See `ValidatedLearner.compared`; with a constraint only what keeps it may be chosen."""
+        if not self.is_constrained:
+            return super().compared(played, base, weights)
+        found = ratios([Compared(*each) for each in zip(played, base, strict=True)], weights)[:, 0]
+        return float(found[0]), is_allowed(found)
 
     def spread(self, play: Callable[..., Played], jobs: Sequence[tuple[Any, ...]]) -> list[Played]:
         """See `EvolutionStrategies.spread`."""

@@ -57,7 +57,7 @@ class ValidatedLearner(Learner):
         self.settings: Any = trial.algorithm
         self.best, self.best_score = initial, math.inf
         self._env_steps = 0
-        self._base: float | None = None
+        self._base: list[Outcomes] = []
         self.workers = trial.resources.env_runners
 
     @abstractmethod
@@ -103,17 +103,26 @@ class ValidatedLearner(Learner):
         return draw_instances(self.trial, self.settings.instances, TRAINING, number)
 
     def _validate(self) -> float:
-        """Score of the candidate on the validation instances minus that of the rule in BASES; the best is kept."""
+        """Score of the candidate on the validation instances; the best of those that may be chosen is kept."""
         instances = draw_instances(self.trial, self.settings.validation_instances, VALIDATION)
-        weights = [instance.weight for instance in instances]
-        if self._base is None:
-            base = self.spread(play_base, [(instance,) for instance in instances])
-            self._base = float(scores(base, self.objective, weights)[0])
+        self._base = self._base or self.play_rule(instances)
         candidate = self.candidate()
-        score = float(scores(self.play_validation(candidate, instances), self.objective, weights)[0]) - self._base
-        if score < self.best_score:
+        played = self.play_validation(candidate, instances)
+        score, may_be_chosen = self.compared(played, self._base, [instance.weight for instance in instances])
+        if may_be_chosen and score < self.best_score:
             self.best, self.best_score = candidate, score
         return score
+
+    def play_rule(self, instances: Sequence[Instance]) -> list[Outcomes]:
+        """Outcomes of the rule that a candidate is measured by."""
+        return self.spread(play_base, [(instance,) for instance in instances])
+
+    def compared(
+        self, played: Sequence[Outcomes], base: Sequence[Outcomes], weights: Sequence[float]
+    ) -> tuple[float, bool]:
+        """A candidate's score less that of the rule, on instances with weights, and whether it may be chosen."""
+        own, rule = (float(scores(each, self.objective, weights)[0]) for each in (played, base))
+        return own - rule, True
 
     def spread(self, play: Callable[..., Played], jobs: Sequence[tuple[Any, ...]]) -> list[Played]:
         """Results of `play` for each job, in order; computed here and in up to `workers` Ray tasks.
@@ -169,10 +178,13 @@ def draw_instances(trial: TrialConfig, count: int, stream: int, epoch: int = 0) 
         first, drawn = float(generator.random()), int(generator.integers(2**63))
         envs = [draw_played(problems, trial.env, drawn, k, (k + first) / count) for k in range(count)]
         return [Instance(env, seed, 1 / count) for env, seed in zip(envs, seeds.tolist(), strict=True)]
+    env = trial.env
+    if env.on_replicas:
+        env = env.with_part("validation" if stream == VALIDATION else "fitting")
     counts = shares(count, [1 / env.cluster.num_servers for env in problems.all(trial.env)])
     sizes = np.repeat(np.arange(len(counts)), counts)
     return [
-        Instance(problems.draw(trial.env, (size + 0.5) / len(counts), load), seed, 1 / (len(counts) * counts[size]))
+        Instance(problems.draw(env, (size + 0.5) / len(counts), load), seed, 1 / (len(counts) * counts[size]))
         for size, load, seed in zip(sizes.tolist(), loads.tolist(), seeds.tolist(), strict=True)
     ]
 

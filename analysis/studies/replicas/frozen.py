@@ -4,8 +4,9 @@
     python analysis/studies/replicas/frozen.py --compare ROWS [--parts "PART;..."] [--loads 24,32,40] [--against RULE]
 
 The first plays rules or policies on every load, in the episodes of the frozen rows, and writes ROWS (parquet); without
---rules those that are frozen. `--set choice` plays the training half, to choose parameters. The second prints 100 ln of
-the ratio of means to the frozen `lmetric:gate=1` of the same episodes (in `short gaps` also to the best constant gate
+--rules those that are frozen; with `--caches own` they know what a router remembers. `--set choice` plays the training
+half, to choose parameters. The second prints 100 ln of the ratio of means to the frozen `lmetric:gate=1`
+of the same episodes (in `short gaps` also to the best constant gate
 there), with --against to a rule of ROWS, with 95 % intervals over episodes, for each load and their mean.
 
 SESSIONS: recorded sessions in the format of kv-cache-tester, of which else the test half is played. `short gaps` is 84
@@ -97,8 +98,10 @@ def with_half_the_tokens(source: Path, copy: Path) -> Path:
     return copy
 
 
-def played(source: Path, which: str, rules: Sequence[str] = (), parts: Sequence[str] = ()) -> Iterator[pd.DataFrame]:
-    """Rows of each rule at each load, in the episodes of a set."""
+def played(
+    source: Path, which: str, rules: Sequence[str] = (), parts: Sequence[str] = (), caches: str = "exact"
+) -> Iterator[pd.DataFrame]:
+    """Rows of each rule at each load, in the episodes of a set; `caches`: what is known of them."""
     half = "train" if which == "choice" else "test"
     with tempfile.TemporaryDirectory() as folder:
         short = with_half_the_tokens(source, Path(folder) / "short-gaps.jsonl")
@@ -107,6 +110,7 @@ def played(source: Path, which: str, rules: Sequence[str] = (), parts: Sequence[
                 continue
             sessions = short if load.part == SHORT else source
             env, episodes = problem(sessions, load.fleet, load.hours, part=half, **load.service), range(load.episodes)
+            env = env.model_copy(update={"observation": env.observation.model_copy(update={"caches": caches})})
             for rule in rules or load.rules:
                 path = HERE / rule
                 policy = make_policy(str(path) if path.is_dir() else rule, env)
@@ -143,7 +147,8 @@ def line(words: Sequence[str], found: dict[str, float], added: pd.DataFrame) -> 
 
 def compare(rows: pd.DataFrame, rule_of_rows: str = "") -> None:
     """Print rows against the frozen ones of their episodes, each load and the mean over the loads of a part."""
-    frozen = rows if rule_of_rows else pd.read_parquet(FROZEN / "first.parquet")
+    sets = {seed: name for name, seed in SEEDS.items()}
+    frozen = rows if rule_of_rows else pd.read_parquet(FROZEN / f"{sets[int(rows['seed'].iloc[0])]}.parquet")
     head = ["part", "load", "rule", "against", *(name for name in COMPARED.values() if name != HOLD), f"{HOLD}, s"]
     print("| " + " | ".join(head) + " |\n" + "|---" * len(head) + "|")
     for (part, rule), of_rule in rows.groupby(["part", "rule"], sort=False):
@@ -176,6 +181,7 @@ def main() -> None:
     parser.add_argument("--loads", default="")
     parser.add_argument("--against", default="")
     parser.add_argument("--set", default="first", choices=SEEDS)
+    parser.add_argument("--caches", default="exact", choices=("exact", "own"))
     given = parser.parse_args()
     parts = tuple(part for part in given.parts.split(";") if part)
     if given.compare:
@@ -185,7 +191,7 @@ def main() -> None:
     source, target = given.paths
     rules = tuple(rule for rule in given.rules.split(";") if rule)
     every = list[pd.DataFrame]()
-    for rows in played(source, given.set, rules, parts):
+    for rows in played(source, given.set, rules, parts, given.caches):
         every.append(rows)
         print(*rows[["part", "load", "rule"]].iloc[0], flush=True)
         pd.concat(every, ignore_index=True).to_parquet(target, index=False, compression="zstd")

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from rllib_scale.config.replicas import ServiceConfig
+from rllib_scale.config.workload import SplitConfig
 from rllib_scale.errors import UserError
 from rllib_scale.simulator.replicas.prefixes import shared_prefixes, tree_of
 from rllib_scale.simulator.replicas.state import NONE, TASK, TREE
@@ -23,6 +24,8 @@ from rllib_scale.workloads.formats.sessions import Recorded, RecordedSession
 from rllib_scale.workloads.traces import trained_on
 
 _ESTIMATES = 1
+FITTING_SHARE = 0.75
+"""Of the training sessions; the others are for validation."""
 """Seed of the estimates of answers' lengths: those of a recorded call are the same in all episodes."""
 MOST_TOKENS = 150_000
 """Context at which a drawn session ends."""
@@ -157,7 +160,12 @@ def _scripts_of(service: ServiceConfig) -> tuple[Scripts, Counter[str]]:
     scripts = read_scripts([path], service, progress)
     if service.part in (None, "all"):
         return scripts, progress.counts
-    chosen = np.flatnonzero(trained_on(np.arange(len(scripts)), service.split) == (service.part == "train"))
+    sessions = np.arange(len(scripts))
+    is_chosen = trained_on(sessions, service.split) == (service.part != "test")
+    if service.part in ("fitting", "validation"):
+        inner = SplitConfig(train_share=FITTING_SHARE, seed=service.split.seed + 1)
+        is_chosen &= trained_on(sessions, inner) == (service.part == "fitting")
+    chosen = np.flatnonzero(is_chosen)
     if not len(chosen):
         raise UserError(f"service.part {service.part}: no session; change service.split.train_share or split.seed")
     return scripts.part(chosen), progress.counts

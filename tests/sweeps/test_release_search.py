@@ -1,0 +1,89 @@
+"""The search of release on a tiny fleet: it gains, and what it may not choose is the rule itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from local_ray import LOCAL_RAY
+from marks import slow
+
+pytest.importorskip("ray")
+pytestmark = LOCAL_RAY
+
+from rllib_scale.config import TrialConfig  # noqa: E402
+from rllib_scale.evaluation.candidates import Instance, Outcomes, outcomes_of, play_base  # noqa: E402
+from rllib_scale.evaluation.play import play  # noqa: E402
+from rllib_scale.policies.make import make_policy  # noqa: E402
+from rllib_scale.sweeps.constrained import MARGIN, RATE, Compared, is_allowed, penalised, raised, ratios  # noqa: E402
+from rllib_scale.sweeps.evolution import PriceSearch  # noqa: E402
+from simulator.replicas.fleets import SMALL  # noqa: E402
+
+ENV = {
+    "cluster": {"tiers": [{"name": "small", "count": 2, "replica": SMALL}]},
+    "service": {"name": "replica", "sessions": 14, "warm_up_s": 100.0},
+    "episode": {"horizon_s": 900.0},
+    "reward": {"name": "tasks-in-system"},
+}
+BASE = "lmetric:gate=0.95"
+SEARCH = {"epochs": 10, "population": 8, "instances": 3, "validation_instances": 4, "validate_every": 5, "base": BASE}
+
+
+def trial(**settings: Any) -> TrialConfig:
+    return TrialConfig.of("release", seed=3, env=ENV, algorithm=SEARCH | settings)
+
+
+@pytest.mark.parametrize("update", ["cma", slow("es")])
+def test_a_short_search_gains_on_episodes_that_it_never_saw_and_exports_what_it_chose(
+    update: str, tmp_path: Path
+) -> None:
+    own = {"name": update, "rule": "release-index", "initial_step": 0.3}
+    search = PriceSearch(trial(**own))
+    rows = [search.epoch(number) for number in range(1, 11)]
+    assert all(row["env_steps"] > 0 for row in rows)
+    assert search.best_score < 0.0
+    search.save_policy(tmp_path / "release", 10)
+    env, policy = search.trial.env, make_policy(str(tmp_path / "release"), search.trial.env)
+    new = [Instance(env, 1000 + number) for number in range(8)]
+    found = ratios([Compared(outcomes_of(policy, 1, each), play_base(each, BASE)) for each in new], [1.0] * 8)
+    assert found[0, 0] < -0.02, "the mean of calls"
+    search.stop()
+
+
+def test_without_a_better_one_the_rule_itself_is_exported(tmp_path: Path) -> None:
+    search = PriceSearch(trial())
+    search.save_policy(tmp_path / "release", 0)
+    search.stop()
+    env = trial().env
+    exported, rule = (play(make_policy(name, env), env, 3, [0]) for name in (str(tmp_path / "release"), BASE))
+    np.testing.assert_array_equal(exported.calls(), rule.calls())  # type: ignore[attr-defined]
+
+
+def outcomes(mean: list[float], call: list[float], turn: list[float]) -> Outcomes:
+    nothing = np.zeros(len(mean))
+    return Outcomes(np.array(mean), *[nothing] * 4, np.array(call), np.array(turn))
+
+
+def test_what_the_tails_exceed_is_charged_and_bars_a_candidate() -> None:
+    rule = outcomes([10.0], [50.0], [90.0])
+    shorter = [Compared(outcomes([8.0, 8.0, 12.5], [50.0, 100.0, 25.0], [90.0, 45.0, 45.0]), rule)] * 2
+    found = ratios(shorter, [1.0, 3.0])
+    np.testing.assert_allclose(found, np.log([[0.8, 0.8, 1.25], [1.0, 2.0, 0.5], [1.0, 0.5, 0.5]]))
+    of_margin = [2 * MARGIN[0] + 7 * MARGIN[1], 2 * MARGIN[0], 0.0]
+    np.testing.assert_allclose(penalised(found, np.array([2.0, 7.0])), np.log([0.8, 0.8 * 4, 1.25]) + of_margin)
+    assert [is_allowed(found[:, candidate]) for candidate in range(3)] == [True, False, True]
+    np.testing.assert_allclose(raised(found, np.ones(2)), [1.0 + RATE * MARGIN[0], 0.0])
+
+
+def test_a_base_without_a_gate_and_a_constraint_elsewhere_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"algorithm.base lmetric: is no rule for replicas with a gate; valid"):
+        trial(base="lmetric")
+    with pytest.raises(ValueError, match=r"algorithm.base fastest-idle: is no rule for replicas with a gate"):
+        trial(base="fastest-idle")
+    with pytest.raises(ValueError, match=r"algorithm.objective: release-index has one of its own"):
+        trial(objective="tail")
+    with pytest.raises(ValueError, match=r"algorithm.base: adaptive-gate has none"):
+        TrialConfig.of("adaptive-gate", env=ENV, algorithm={"base": BASE})
