@@ -6,7 +6,8 @@ import math
 
 import numpy as np
 
-from rllib_scale.networks.compiled.arithmetic import exp_of_negative, inner, layer, product
+from rllib_scale.networks.compiled.arithmetic import inner, layer, product
+from rllib_scale.simulator.pointer import exp_of_negative
 
 _f32 = np.float32
 
