@@ -21,6 +21,7 @@ METHODS = {
     "context-price": ("#B8860B", "8"),
     "adaptive-gate": ("#5F4690", "*"),
     "release": ("#CC503E", "D"),
+    "scale-release": ("#1D6996", "o"),
     "decima": ("#2E8B57", "P"),
     "deeprm": ("#8B3A62", "X"),
     # Rules: Tol's muted, vibrant and high-contrast palettes.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
@@ -39,10 +39,12 @@ Rows = Annotated[int, Field(ge=2, le=MAX_ROWS)]
 class Drawn(Model):
     """Settings of every algorithm: the problems that it draws."""
 
-    asks: ClassVar[Literal["scores", "starts"] | None] = "scores"
-    """Kind of answer of the networks that it trains; None: it trains none."""
-
     problems: ProblemsConfig | None = Field(default=None, description=PROBLEMS)
+
+    @property
+    def asks(self) -> Literal["scores", "starts"] | None:
+        """Kind of answer of the networks that it trains; None: it trains none."""
+        return "scores"
 
 
 class InEpochs(Drawn):
@@ -253,10 +255,8 @@ class Searched(WholeEpisodes):
     the same instances; each generation plays new ones.
     """
 
-    asks: ClassVar = None
-
     name: Literal["cma", "es"]
-    rule: Literal["context-price", "adaptive-price", "adaptive-gate", "release-index"] = Field(
+    rule: Literal["context-price", "adaptive-price", "adaptive-gate", "release-index", "scale-release"] = Field(
         default="context-price", description="what is searched: each is a method"
     )
     epochs: Count = Field(default=150, description="generations")
@@ -270,8 +270,8 @@ class Searched(WholeEpisodes):
         default="balanced",
         description="response: the mean response time; balanced: 80 % of it and 10 % each of mean and 95th percentile "
         "of the job completion time; tail: 70 % of it and 30 % of that percentile, for which on replicas stands the "
-        "mean of the slowest hundredth of calls; even: half of each. release-index has its own: the mean time of "
-        "calls, of those whose 99th percentiles of calls and turns are at most those of its base",
+        "mean of the slowest hundredth of calls; even: half of each. release-index and scale-release have their own: "
+        "the mean time of calls, of those whose 99th percentiles of calls and turns are at most those of its base",
     )
     initial: PriceParameters | Literal["dual-price"] = Field(
         default=PriceParameters(),
@@ -286,18 +286,35 @@ class Searched(WholeEpisodes):
     validation_instances: Episodes = Field(default=32, description="episodes that validate the mean of the search")
     base: str = Field(
         default="lmetric:gate=0.95,order=3",
-        description="release-index: the rule for replicas that places calls and orders those that are held; it is "
-        "exported where none is better",
+        description="release-index, scale-release: the rule for replicas that places calls and orders those that are "
+        "held; where none is better, release-index exports it, and scale-release as what it began",
     )
+    initial_policy: Annotated[str, Refers("policy")] | None = Field(
+        default=None,
+        description="scale-release: folder of an exported policy of release, or `zoo:NAME`, as which it begins; null: "
+        "it begins as its base",
+    )
+
+    @property
+    def asks(self) -> Literal["scores", "starts"] | None:
+        """Scores of candidates, where a network says which call goes."""
+        return "scores" if self.rule == "scale-release" else None
+
+    @property
+    def releases(self) -> bool:
+        """Whether it says which held call goes, behind the gate of `base`."""
+        return self.rule in ("release-index", "scale-release")
 
     @model_validator(mode="after")
     def _releases_behind_a_gate(self) -> Searched:
-        if self.rule != "release-index":
+        if self.initial_policy is not None and self.rule != "scale-release":
+            raise ValueError(f"algorithm.initial_policy: {self.rule} has an initial rule of its own; leave it out")
+        if not self.releases:
             if self.base != type(self).model_fields["base"].default:
                 raise ValueError(f"algorithm.base: {self.rule} has none; leave it out")
             return self
         if self.objective != type(self).model_fields["objective"].default:
-            raise ValueError("algorithm.objective: release-index has one of its own; leave it out")
+            raise ValueError(f"algorithm.objective: {self.rule} has one of its own; leave it out")
         spec = parse_scheduler(self.base)
         if (
             not isinstance(spec, RuleSpec)
@@ -344,8 +361,6 @@ class Reinforce(WholeEpisodes):
     they replay the same arrivals, which cancel.
     """
 
-    asks: ClassVar = "starts"
-
     name: Literal["reinforce"]
     epochs: Count = Field(default=200, description="steps of Adam")
     learning_rate: LearningRate = Field(default=3e-3, description="learning rate of Adam")
@@ -367,6 +382,11 @@ class Reinforce(WholeEpisodes):
     )
     final_entropy_coefficient: NonNegative = Field(default=0.0, description="coefficient after `epochs`")
     validation_instances: Episodes = Field(default=8, description="episodes that validate the policy, by argmax")
+
+    @property
+    def asks(self) -> Literal["scores", "starts"] | None:
+        """The next start."""
+        return "starts"
 
 
 AnyAlgorithm = Annotated[PPO | Imitation | DQN | SAC | CMAES | ES | Reinforce, Field(discriminator="name")]

@@ -100,6 +100,11 @@ METHODS: dict[str, Preset] = {
         {"name": "cma", "rule": "release-index"},
         None,
     ),
+    "scale-release": Preset(
+        "scale says which held call goes: its pointer over held calls, by evolution strategies; begins as release",
+        {"name": "es", "rule": "scale-release"},
+        _POINTER | {"skip": "linear", "num_blocks": 1},
+    ),
     "decima": Preset(
         "graph network over the workflows (Decima, 2019): task, then server; REINFORCE",
         {"name": "reinforce"},
@@ -143,13 +148,20 @@ def _distance(preset: Preset, settings: Mapping[str, Any]) -> tuple[int, bool, i
         (settings.get("algorithm") or {}, preset.algorithm),
         (settings.get("network") or {}, preset.network or {}),
     ]
-    unlike = [found.get("name") != own.get("name") for found, own in pairs]
+    unlike = [_kind(found) != _kind(own) for found, own in pairs]
     changed = sum(
         found.get(key, default) != own.get(key, default)
         for found, own in pairs
         for key, default in _telling(own.get("name", "")).items()
     )
     return sum(unlike), unlike[0], changed + ((settings.get("srr") is None) != (preset.srr is None))
+
+
+def _kind(member: Partial) -> Any:
+    """What an algorithm or a network is: the rule that is searched, whichever way; else its name."""
+    name = member.get("name", "")
+    fields: Any = ALGORITHM_MODELS[name].model_fields if name in ALGORITHM_MODELS else {}
+    return member.get("rule", fields["rule"].default) if "rule" in fields else name
 
 
 @cache

@@ -101,6 +101,8 @@ class TrialConfig(Model):
             raise ValueError(f"network {name}: {algorithm.name} trains none such; valid: {said}")
         if self.visits and not isinstance(network, CrossAttentionConfig):
             raise ValueError("algorithm.copies: for network cross-attention alone; valid: null")
+        if self.rule == "scale-release" and not isinstance(network, CrossAttentionConfig):
+            raise ValueError("algorithm.rule scale-release: for network cross-attention alone")
         if self.srr is not None and not isinstance(algorithm, Minibatched):
             raise ValueError(f"srr: {algorithm.name} has no regulariser; valid: a method without, as crossattn or dqn")
         return self
@@ -251,7 +253,8 @@ class TrialConfig(Model):
     @property
     def holds(self) -> bool:
         """Whether it places and holds calls of LLM replicas, and plays nothing else."""
-        return self.rule in ("adaptive-gate", "release-index")
+        algorithm = self.algorithm
+        return isinstance(algorithm, Searched) and (algorithm.releases or algorithm.rule == "adaptive-gate")
 
     @property
     def dispatches(self) -> bool:
@@ -345,7 +348,7 @@ def trained_on(env: EnvConfig, algorithm: Any) -> EnvConfig:
         return env.model_copy(update={"observation": ObservationConfig(), "reward": reward})
     observation = env.observation
     if isinstance(algorithm, Searched):
-        observation = ObservationConfig(caches="own" if algorithm.rule == "release-index" else "exact")
+        observation = ObservationConfig(caches="own" if algorithm.releases else "exact")
     if isinstance(algorithm, Reinforce):
         observation = observation.model_copy(update={"feature_set": "paper"})
     return env if observation == env.observation else env.model_copy(update={"observation": observation})

@@ -5,6 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 
 import torch
+from torch import nn
 
 from rllib_scale import plugins
 from rllib_scale.config import TrialConfig
@@ -23,8 +24,9 @@ from rllib_scale.networks.mlp import StructuredMLP
 from rllib_scale.networks.pointer import SetPointer
 from rllib_scale.networks.set_transformer import SetTransformer
 from rllib_scale.observation.relative import RELATIVE
-from rllib_scale.observation.replicas import features_of
+from rllib_scale.observation.replicas import HELD_CALLS, features_of
 from rllib_scale.plugins import unpinned
+from rllib_scale.simulator.replicas.gate import GATE_TERMS, PLACE_TERMS
 
 Network = CrossAttentionPointer | SetPointer | StructuredMLP
 
@@ -32,7 +34,7 @@ Network = CrossAttentionPointer | SetPointer | StructuredMLP
 def input_spec(trial: TrialConfig) -> InputSpec:
     """Layout of the observation that the network of a trial reads."""
     sizes = _sizes(trial)
-    features = RELATIVE if trial.visits else features_of(trial.env)
+    features = HELD_CALLS if trial.rule else RELATIVE if trial.visits else features_of(trial.env)
     fixed = sizes.standardise == "fixed"
     head = (*features.context, *features.task)  # columns before the servers: the moment and the one candidate
     return InputSpec(
@@ -61,7 +63,10 @@ def build_network(trial: TrialConfig) -> Network:
             return SetTransformer(inputs, d, sizes.num_heads, sizes.num_blocks, sizes.induced_points)
         case CrossAttentionConfig():
             skip = _skip(sizes, inputs)
-            return CrossAttentionPointer(inputs, d, sizes.num_heads, sizes.num_blocks, skip=skip)
+            network = CrossAttentionPointer(inputs, d, sizes.num_heads, sizes.num_blocks, skip=skip)
+            if trial.rule:  # the gate behind which it says which held call goes
+                network.register_parameter("gate", nn.Parameter(torch.zeros(len(GATE_TERMS) + len(PLACE_TERMS))))
+            return network
         case AttentionModelConfig():
             return CrossAttentionPointer(inputs, d, sizes.num_heads, sizes.num_blocks, sizes.logit_clip)
         case _:

@@ -41,6 +41,28 @@ REPLICAS = FeatureSet(
     ),
 )
 
+HELD_CALLS = FeatureSet(
+    name="held-calls",
+    context=(
+        Feature("held", "1", "ln(1 + held calls per replica)", 2.0, 0.8),
+        Feature("working_set", "1", "tokens of active agents over the memory of all replicas, less 1", -0.1, 0.1),
+        Feature("calls", "1", "ln(1 + calls per replica)", 2.1, 0.4),
+    ),
+    task=(),
+    server=(
+        Feature("capacity", "1", "1; 0 marks an empty row", 1.0, 1.0),
+        Feature("none", "1", "1: this row is no call", 0.0, 1.0),
+        Feature("prompt", "1", "10 times the prompt over the mean memory of a replica", 0.3, 0.2),
+        Feature("left", "1", "ln(1 + seconds of prefill left at its home)", 1.0, 0.8),
+        Feature("waited", "1", "ln(1 + seconds since it was asked)", 2.2, 1.5),
+        Feature("since", "1", "ln(1 + seconds since the last answer of its session)", 4.5, 1.5),
+        Feature("room", "1", "share of the memory that the gate leaves at its home", 0.0, 0.1),
+        Feature("load", "1", "ln(1 + calls at its home)", 1.4, 1.0),
+        Feature("new", "1", "1: it has no home, as no call of its agent was sent", 0.3, 0.5),
+    ),
+)
+"""Of a decision which held call goes: the fleet, and each candidate; `simulator/replicas/release.py` writes them."""
+
 
 def features_of(env: EnvConfig) -> FeatureSet:
     """The feature set of a problem."""

@@ -5,7 +5,8 @@ A policy folder holds::
     policy.safetensors   parameters and standardisation constants of the network, without the critic (decima and deeprm
                          have none); of context-price weights (5 + K, 10 + K) and speeds (K,) in GFLOPS, of
                          adaptive-price weights (8, 13), as `ContextPrice` and `AdaptivePrice` take them, of
-                         adaptive-gate weights (19, 1), of release (30, 1), or (0, 1): its base
+                         adaptive-gate weights (19, 1), of release (30, 1), or (0, 1): its base;
+                         the network of scale-release has the weights of its gate beside it
     policy.json          {"format", "version", "method", "seed", "trial_id", "feature_set", "train_servers", "epochs",
                           "trial": the TrialConfig without defaults, "sha256": of policy.safetensors}
 
@@ -37,6 +38,7 @@ from rllib_scale.networks.compiled.inference import compile_network
 from rllib_scale.observation.answers import TAKEN
 from rllib_scale.policies.description import check_trusted, described, facts, policy_files
 from rllib_scale.policies.dispatch_policy import DispatchPolicy, build_dispatch_network
+from rllib_scale.policies.pointed_policy import PointedPolicy
 from rllib_scale.policies.price_policy import AdaptivePolicy, GatePolicy, PricePolicy, ReleasePolicy
 from rllib_scale.policies.shared import Exported
 from rllib_scale.policies.visiting_policy import VisitingPolicy
@@ -85,7 +87,14 @@ class TrainedPolicy(Exported, Scheduler):
 
 
 ExportedPolicy = (
-    TrainedPolicy | PricePolicy | AdaptivePolicy | GatePolicy | ReleasePolicy | DispatchPolicy | VisitingPolicy
+    TrainedPolicy
+    | PricePolicy
+    | AdaptivePolicy
+    | GatePolicy
+    | ReleasePolicy
+    | DispatchPolicy
+    | VisitingPolicy
+    | PointedPolicy
 )
 
 
@@ -97,8 +106,10 @@ def new_network(trial: TrialConfig) -> Any:
 
 def policy_of(
     network: Any, trial: TrialConfig, epochs: int, mask: MaskMode = "none", decision: DecisionMode = "argmax"
-) -> TrainedPolicy | DispatchPolicy | VisitingPolicy:
+) -> TrainedPolicy | DispatchPolicy | VisitingPolicy | PointedPolicy:
     """The policy that a network of a trial is; a mask is nothing to one that decides for all waiting tasks."""
+    if trial.rule is not None:
+        return PointedPolicy([network], trial, epochs)
     if trial.visits:
         return VisitingPolicy(network, trial, epochs, decision)
     if trial.dispatches:
@@ -163,8 +174,10 @@ def policy_from_bytes(
     epochs = description["epochs"]
     if hashlib.sha256(files[TENSORS]).hexdigest() != description.get("sha256"):
         raise UserError(f"{source}: {TENSORS} is damaged or is not the one that {DESCRIPTION} describes (sha256)")
+    if trial.rule is not None and decision != "argmax":
+        raise UserError(f"decision {decision}: {trial.method} has no probabilities to sample from; valid: argmax")
     if trial.network is None:
-        return _searched(files[TENSORS], trial, epochs, decision, f"{source}: {TENSORS}")
+        return _searched(files[TENSORS], trial, epochs, f"{source}: {TENSORS}")
     check_trusted(trial, source, trust)
     network = new_network(trial)
     _load_weights(network, files[TENSORS], source, trial.method)
@@ -223,15 +236,13 @@ def _shape(trial: TrialConfig) -> dict[str, Any]:
 
 
 def _searched(
-    content: bytes, trial: TrialConfig, epochs: int, decision: DecisionMode, source: str
+    content: bytes, trial: TrialConfig, epochs: int, source: str
 ) -> PricePolicy | AdaptivePolicy | GatePolicy | ReleasePolicy:
     """A searched rule.
 
     Raises:
-        UserError: the content is not its weights, or another decision than argmax is asked for.
+        UserError: the content is not its weights.
     """
-    if decision != "argmax":
-        raise UserError(f"decision {decision}: {trial.method} has no probabilities to sample from; valid: argmax")
     try:
         named = {name: tensor.numpy() for name, tensor in load_tensors(content).items()}
         if not all(np.isfinite(array).all() for array in named.values()):

@@ -1,7 +1,6 @@
 """The compiled forward of the cross-attention pointer, for one observation; `networks/cross_attention.py` is its torch.
 
-Sums may be reordered into vector lanes: results differ from torch's in the last bits. Everything is inlined by force, as
-in `networks/compiled/arithmetic.py`.
+Sums may be reordered into vector lanes: results differ from torch's in the last bits.
 """
 
 from __future__ import annotations

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
+from numpy.typing import NDArray
 
 from rllib_scale.config import TrialConfig
 from rllib_scale.config.algorithms import Searched
-from rllib_scale.config.schedulers import AdaptivePriceParameters
+from rllib_scale.config.pinned import split
+from rllib_scale.config.schedulers import AdaptivePriceParameters, PolicySpec
+from rllib_scale.errors import UserError
 from rllib_scale.evaluation.candidates import Instance, Outcomes, outcomes_of, play_base
 from rllib_scale.observation.policy import Policy
-from rllib_scale.policies.policy import save_weights
+from rllib_scale.policies.pointed_policy import PointedNetworks
+from rllib_scale.policies.policy import load_policy, save_weights
+from rllib_scale.policies.price_policy import ReleasePolicy
 from rllib_scale.rl.evolution.algorithm import EvolutionConfig
 from rllib_scale.rl.vector_env import rllib_seed
 from rllib_scale.schedulers.adaptive_price import SHAPE, AdaptivePrice
@@ -36,6 +42,9 @@ ADAPTIVE_SCALES = {"kappa": 0.5, "penalty": 0.12}
 ADAPTIVE_SCALE = 0.25
 GATE_SCALE = 0.2
 """Of the initial steps of the terms of a gate, whose unit is the memory: a fifth more of it costs half the speed."""
+NETWORK_SCALES = {"gate": GATE_SCALE, "skip.weight": 1.0, "skip.bias": 1.0, "pointer_query.weight": 2.0}
+NETWORK_SCALE = 0.3
+"""Of the initial steps of a network's other parameters."""
 FULL = AdaptivePriceParameters(strength=1.0)
 """Of the candidates: what is exported counts less by default, as on clusters outside the family less is better."""
 LONGEST_S = 86_400.0
@@ -48,26 +57,54 @@ class _Weights(NamedTuple):
     initial: Floats
     scales: Floats  # (R,) of the initial steps of each row
     player: Callable[[Floats], Policy]  # of weights (candidates, R, C)
-    saved: dict[str, Floats]  # beside the weights
+    named: Callable[[Floats], Mapping[str, NDArray[Any]]]  # what is exported of weights (R, C)
 
 
 def _searched(trial: TrialConfig, settings: Searched) -> _Weights:
     if settings.rule == "adaptive-price":
         scales = np.array([ADAPTIVE_SCALES.get(name, ADAPTIVE_SCALE) for name in THETA])
-        return _Weights(np.zeros(SHAPE), scales, partial(AdaptivePrice, FULL), {})
+        return _Weights(np.zeros(SHAPE), scales, partial(AdaptivePrice, FULL), _named)
     if settings.rule == "adaptive-gate":
         scales = np.repeat([GATE_SCALE, 1.0], [len(GATE_TERMS), len(PLACE_TERMS)])
-        return _Weights(np.zeros((len(scales), 1)), scales, _gate, {})
+        return _Weights(np.zeros((len(scales), 1)), scales, _gate, _named)
     if settings.rule == "release-index":
         scales = np.repeat([GATE_SCALE, 1.0], [len(GATE_TERMS), ReleaseIndex.size() - len(GATE_TERMS)])
-        return _Weights(np.zeros((len(scales), 1)), scales, partial(_release, settings.base), {})
+        return _Weights(np.zeros((len(scales), 1)), scales, partial(_release, settings.base), _named)
+    if settings.rule == "scale-release":
+        networks = _pointers(trial, settings)
+        ends = [number for _, number in networks.parts]
+        scales = np.repeat([NETWORK_SCALES.get(name, NETWORK_SCALE) for name, _ in networks.parts], ends)
+        return _Weights(networks.initial[:, None], scales, networks.policy, networks.named)
     speeds = np.unique([tier.compute_gflops for tier in trial.env.cluster.tiers])
     if settings.initial == "dual-price":
         initial = initial_weights_by_duals(trial.env, speeds)
     else:
         initial = initial_weights(settings.initial, len(speeds))
     scales = np.maximum(1.0, np.abs(initial).max(axis=1) / UNSCALED)
-    return _Weights(initial, scales, partial(ContextPrice, speeds=speeds), {"speeds": speeds})
+    return _Weights(initial, scales, partial(ContextPrice, speeds=speeds), partial(_named, speeds=speeds))
+
+
+def _named(weights: Floats, **beside: Floats) -> Mapping[str, Floats]:
+    return {"weights": weights, **beside}
+
+
+def _pointers(trial: TrialConfig, settings: Searched) -> PointedNetworks:
+    """Networks of `scale-release`.
+
+    Raises:
+        UserError: the policy as which they begin is not there, has changed, or is none of `release`.
+    """
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(rllib_seed(trial.seed))
+        networks = PointedNetworks(trial)
+    if settings.initial_policy is not None:
+        key = "algorithm.initial_policy"
+        folder = PolicySpec(*split(settings.initial_policy)).folder(key)
+        index = load_policy(folder)
+        if not isinstance(index, ReleasePolicy):
+            raise UserError(f"{key} {folder}: is a policy of {index.trial.method}; valid: one of release")
+        networks.begin_as(index.weights)
+    return networks
 
 
 def _gate(weights: Floats) -> AdaptiveGate:
@@ -86,7 +123,7 @@ class RuleSearch:
     def __init__(self, trial: TrialConfig) -> None:
         assert isinstance(trial.algorithm, Searched)
         self.trial, self.settings = trial, trial.algorithm
-        initial, scales, self.player, self.saved = _searched(trial, self.settings)
+        initial, scales, self.player, self.named = _searched(trial, self.settings)
         self.shape = initial.shape
         self.initial, self.steps = initial.ravel(), np.repeat(scales, initial.shape[1])
 
@@ -112,7 +149,7 @@ class RuleSearch:
 
 
 class ConstrainedSearch(RuleSearch):
-    """A search of `release-index` by the objective of `constrained`, whose multipliers it remembers."""
+    """A search of what releases by the objective of `constrained`, whose multipliers it remembers."""
 
     def __init__(self, trial: TrialConfig) -> None:
         super().__init__(trial)
@@ -156,11 +193,11 @@ class PriceSearch(TrainedByRLlib):
 
     def __init__(self, trial: TrialConfig, storage: Any = None) -> None:
         settings: Any = trial.algorithm
-        self.objective, self.is_constrained = settings.objective, settings.rule == "release-index"
+        self.objective, self.is_constrained = settings.objective, settings.releases
         self.search = ConstrainedSearch(trial) if self.is_constrained else RuleSearch(trial)
         inner = RLlibLearner(trial, storage, algorithm_config(trial, self.search))
         super().__init__(trial, inner, self.search.initial.reshape(self.search.shape))
-        if self.is_constrained:
+        if settings.rule == "release-index":
             self.best, self.best_score = np.zeros((0, 1)), 0.0  # the rule itself
 
     def train(self, number: int) -> dict[str, Any]:
@@ -180,7 +217,7 @@ class PriceSearch(TrainedByRLlib):
         return self.spread(partial(RuleSearch.play, self.search, weights), [(instance,) for instance in instances])
 
     def play_rule(self, instances: Sequence[Instance]) -> list[Outcomes]:
-        """Of `release-index` its base."""
+        """Of one that releases its base."""
         rule = self.search.settings.base if self.is_constrained else None
         return self.spread(partial(play_base, rule=rule), [(instance,) for instance in instances])
 
@@ -200,4 +237,4 @@ class PriceSearch(TrainedByRLlib):
 
     def save_policy(self, folder: Any, epochs: int) -> None:
         """Export the weights with the best validation score."""
-        save_weights(folder, {"weights": self.best} | self.search.saved, self.trial, epochs)
+        save_weights(folder, self.search.named(self.best), self.trial, epochs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from copy import deepcopy
 from typing import Any
 
@@ -19,6 +20,7 @@ from rllib_scale.simulator.replicas.handles import fleet_handles
 from rllib_scale.simulator.replicas.kernel import UNANSWERED, step_batch
 from rllib_scale.simulator.replicas.known import Knowledge
 from rllib_scale.simulator.replicas.metrics import Begun, measure
+from rllib_scale.simulator.replicas.pointed import NO_NETWORK, Pointing, pointing
 from rllib_scale.simulator.replicas.rules import THUNDER, play
 from rllib_scale.simulator.replicas.scripts import scripts_of
 from rllib_scale.simulator.replicas.spans import open_calls
@@ -104,11 +106,12 @@ class ReplicaEngine:
             raise ValueError(f"actions {actions}: valid are 0 to {self.num_rows - 1}")
         self._run(actions, todo, which, seeds, episodes)
 
-    def play(self, values: NDArray[np.float64]) -> None:
+    def play(self, values: NDArray[np.float64], networks: Sequence[Pointing] = ()) -> None:
         """Let a rule, its kind and what follows it in `rules`, decide in every fleet until its episode ends.
 
         Args:
             values: (V,), or (B, V) where it is another rule in each fleet.
+            networks: one for each fleet, which say which held call goes; none: the rule says it.
         """
         smallest = min(kind.kv_tokens for kind in self._kinds)
         if (values[..., 0] == THUNDER).any() and smallest < self._largest:
@@ -117,13 +120,15 @@ class ReplicaEngine:
                 "lengths of answers; valid: replicas that each call fits"
             )
         values = np.broadcast_to(values, (self.num_envs, values.shape[-1]))
+        networks = networks or [pointing(NO_NETWORK)] * self.num_envs
         for b in np.flatnonzero(~self.done).tolist():
             rng = new_generator(int(self._playing[b, 0]), int(self._playing[b, 1]), _STREAM)
             known = Knowledge(self.config.observation.caches, self._fleets[b])
             while not self.done[b]:
                 table, until_s = self._table[b], known.until(float(self._until_s[b]))
                 rule = values[b].copy()
-                state = play(self._offered[b], until_s, rule, rng, self._room, table, known.table(table), known.how)
+                tables = table, known.table(table), known.how
+                state = play(self._offered[b], until_s, rule, rng, self._room, *tables, networks[b])
                 self._offered[b] = DONE
                 if state != DONE or until_s == self._until_s[b]:
                     self._attend(b, int(state))

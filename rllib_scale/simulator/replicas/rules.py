@@ -20,6 +20,7 @@ from rllib_scale.simulator.replicas.handles import fleet_handles, fleet_of
 from rllib_scale.simulator.replicas.known import EXACT, OWN, Knowledge, count_calls, meet, remember
 from rllib_scale.simulator.replicas.line import hold
 from rllib_scale.simulator.replicas.loop import answer, begin_ticks, next_offer
+from rllib_scale.simulator.replicas.pointed import NO_NETWORK, pick_by, pointing
 from rllib_scale.simulator.replicas.release import go_on, must_line_up, pick
 from rllib_scale.simulator.replicas.service import evict_until, usage
 from rllib_scale.simulator.replicas.state import FULL, NONE, RELEASE, Fleet, grown
@@ -311,16 +312,17 @@ def _set_programs(fleet, rule):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def play(index, until_s, rule, rng, ended, table, known_table, how):  # type: ignore[no-untyped-def]
+def play(index, until_s, rule, rng, ended, table, known_table, how, network):  # type: ignore[no-untyped-def]
     """Play under a rule until a time: DONE or FULL. `index`: the call that is offered already, or NONE.
 
-    `known_table` is of what the rule knows, `how` it is known: EXACT, READ or OWN.
+    `known_table` is of what the rule knows, `how` it is known: EXACT, READ or OWN. `network`: Pointing.
     """
     fleet, known = fleet_of(table), fleet_of(known_table)
     set_gate(fleet.now[0], rule)
     fleet.now[0].answers_told = how != OWN
     _set_programs(fleet, rule)
-    fleet.now[0].releases = len(rule) > _RELEASE
+    has_network = len(network.weights.pointer) > 0
+    fleet.now[0].releases = has_network or len(rule) > _RELEASE
     while True:
         if index >= 0:
             call = fleet.calls[index]
@@ -341,7 +343,9 @@ def play(index, until_s, rule, rng, ended, table, known_table, how):  # type: ig
             if how != EXACT and call.replica != NONE:
                 remember(fleet, known, call, how == OWN)
         index = next_offer(fleet, known, how, until_s, ended)
-        if index == RELEASE:
+        if index == RELEASE and has_network:
+            index = pick_by(network, fleet, known, rule[_GATE:], how)
+        elif index == RELEASE:
             index = pick(fleet, known, rule[_GATE:], rule[_RELEASE:], how)
         elif index < 0:
             return index
@@ -356,10 +360,10 @@ def run(
     caches: float | str = "exact",
 ) -> Fleet:
     """Play one fleet under a rule, its kind and VALUES, and append the records of completed calls to `parts`."""
-    ended, known = np.zeros(fleet.batch.shape[1], np.int64), Knowledge(caches, fleet)
+    ended, known, network = np.zeros(fleet.batch.shape[1], np.int64), Knowledge(caches, fleet), pointing(NO_NETWORK)
     while True:
         table = fleet_handles(fleet)
-        state = play(NONE, known.until(until_s), values, rng, ended, table, known.table(table), known.how)
+        state = play(NONE, known.until(until_s), values, rng, ended, table, known.table(table), known.how, network)
         parts.append(fleet.records[: fleet.now[0]["records"]].copy())
         fleet.now["records"] = 0
         if state == FULL:

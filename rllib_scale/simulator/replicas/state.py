@@ -13,19 +13,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rllib_scale.config.replicas import Replica
+from rllib_scale.observation.replicas import HELD_CALLS
 
 NONE = -1
 OFFERS = 4
 """Held calls that are offered again at an event, where a rule does not say otherwise."""
 CANDIDATES = 16
 """Of the held calls, those among which `release` chooses."""
-CALL_TERMS = ("prompt", "left", "waited", "since", "room", "load", "new")
-"""10 times the prompt over the memory of a replica on average, ln(1 + seconds of prefill left at its home), ln(1 +
-seconds since it was asked), ln(1 + seconds since the last answer of its session), room that the gate leaves at its home
-[share of the memory], ln(1 + calls there), 1 where it has no home: no call of its agent was sent."""
-FLEET_TERMS = ("one", "held", "working_set", "calls")
-"""1, ln(1 + held calls per replica), tokens of active agents over the memory of all replicas less 1, ln(1 + calls per
-replica)."""
+FLEET_TERMS = ("one", *(feature.name for feature in HELD_CALLS.context))
+"""1, and what `release` sees of the fleet."""
+FLAGS = 2
+"""Of a row of `release`, before CALL_TERMS: whether there is one, and whether it is no call."""
+CALL_TERMS = tuple(feature.name for feature in HELD_CALLS.server[FLAGS:])
 IDLE, READY, RUNNING = range(3)
 """Phases of a replica: nothing to do; at a boundary between steps; within planned steps."""
 DONE, FULL, RELEASE = -1, -2, -3
