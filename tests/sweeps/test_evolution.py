@@ -83,11 +83,12 @@ def test_a_score_weighs_response_and_makespans() -> None:
 def test_what_comes_of_a_candidate_is_what_an_evaluation_says() -> None:
     search = PriceSearch(TRIAL)
     env = ENV.at_scale(8)
-    twice = ContextPrice(np.stack([search.best] * 2), search.search.saved["speeds"])
+    speeds = search.search.named(search.best)["speeds"]
+    twice = ContextPrice(np.stack([search.best] * 2), speeds)
     own = outcomes_of(twice, 2, Instance(env, 11))
     base = play_base(Instance(env, 11))
     for outcomes, player in (
-        (own, ContextPrice(search.best, search.search.saved["speeds"])),
+        (own, ContextPrice(search.best, speeds)),
         (base, make_scheduler("fastest-idle", env.observation, "feasible")),
     ):
         (row,) = evaluate(player, env, 11, 1)
