@@ -26,8 +26,6 @@ STYLE = """<style>
 [data-testid="stMainBlockContainer"] { padding-left: 2rem; padding-right: 2rem; }
 @media (max-width: 640px) {
   [data-testid="stMainBlockContainer"] { padding-left: 1rem; padding-right: 1rem; }
-  [data-testid="stElementContainer"]:has(> .stFullScreenFrame .stPlotlyChart) { overflow-x: auto; }
-  .stFullScreenFrame:has(.stPlotlyChart) { min-width: 40rem; }
 }
 .rllib-table { overflow-x: auto; border: 1px solid rgb(128 128 128 / 30%); border-radius: 8px; }
 .rllib-table table { border-collapse: collapse; width: 100%; font-size: 0.8rem; font-variant-numeric: tabular-nums; }
@@ -41,7 +39,7 @@ STYLE = """<style>
 .rllib-table .text { text-align: left; }
 .rllib-table small { display: block; opacity: 0.8; }
 </style>"""
-"""Style of tables, of captions with enough contrast, and of figures that scroll where a screen is narrow."""
+"""Style of tables, and of captions with enough contrast."""
 DARK_STYLE = """<style>
 .stPlotlyChart, .stGraphVizChart { filter: invert(0.886) hue-rotate(180deg); }
 </style>"""
