@@ -74,7 +74,7 @@ def await_that(holds: Callable[[], bool], process: subprocess.Popen[str]) -> Non
 def kill(process: subprocess.Popen[str]) -> None:
     """kill -9 of a process that `start` started, and of its group."""
     os.killpg(process.pid, signal.SIGKILL)
-    process.communicate(timeout=60)
+    process.communicate(timeout=600)
 
 
 def saved_epoch(folder: Path) -> int:

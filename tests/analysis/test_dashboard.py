@@ -184,10 +184,10 @@ def test_no_filter_changes_a_verdict(tmp_path: Path) -> None:
 
     apps = pytest.importorskip("streamlit.testing.v1")
     for filters in ({}, {"lambdas": ((0.01, 0.1), (0.0, 0.0))}, {"seeds": (42, 43, 44, 45)}):
-        shown = apps.AppTest.from_function(page, args=(str(tmp_path), filters)).run(timeout=60)
+        shown = apps.AppTest.from_function(page, args=(str(tmp_path), filters)).run(timeout=600)
         assert not shown.exception
-        shown.selectbox(key="first").set_value("scale (λ2=0.1)").run(timeout=60)
-        shown.selectbox(key="second").set_value("crossattn").run(timeout=60)
+        shown.selectbox(key="first").set_value("scale (λ2=0.1)").run(timeout=600)
+        shown.selectbox(key="second").set_value("crossattn").run(timeout=600)
         seen.append([block.proto.body for block in shown.get("html")])
     assert seen[0] == seen[1] == seen[2]
     assert re.search(r"p 0\.\d", str(seen[0]))
@@ -366,7 +366,7 @@ def test_an_episode_on_replicas_is_played_again_with_its_calls(tmp_path: Path) -
     }
     evaluation = {"scales": [2], "episodes": 1, "heuristics": ["lmetric:gate=1"]}
     rows = play_folder(tmp_path, "fleet", scenario="agents-replicas", env=env, methods=[], evaluation=evaluation)
-    page = apps.AppTest.from_function(page_of_episodes, args=(str(tmp_path),)).run(timeout=120)
+    page = apps.AppTest.from_function(page_of_episodes, args=(str(tmp_path),)).run(timeout=600)
     assert not page.exception
     shown = {metric.label: metric.value for metric in page.metric}
     assert shown["hit rate"] == f"{rows['hit_rate'].iloc[0]:.2f}"

@@ -155,7 +155,7 @@ def whole_page(folder: str) -> None:
 def test_the_dashboard_shows_one_policy_live_and_simulated(tmp_path: Path) -> None:
     apps = pytest.importorskip("streamlit.testing.v1")
     add_run(tmp_path / "runs", "reserve")
-    page = apps.AppTest.from_function(whole_page, args=(str(tmp_path / "runs"),)).run(timeout=120)
+    page = apps.AppTest.from_function(whole_page, args=(str(tmp_path / "runs"),)).run(timeout=600)
     assert not page.exception
     assert page.tabs[0].label == "Live"
     assert page.selectbox(key="live run").options == ["reserve on 2 servers, steady-0.7"]
@@ -163,12 +163,12 @@ def test_the_dashboard_shows_one_policy_live_and_simulated(tmp_path: Path) -> No
     assert not [one for one in page.multiselect if one.options], "it is not among the methods that are compared"
     rows = artificial_episodes(seeds=(1,), scales=(16,), methods=("scale", "crossattn"), episodes=3)
     add_run(write_folder(tmp_path / "both", rows, []), "reserve")
-    page = apps.AppTest.from_function(whole_page, args=(str(tmp_path / "both"),)).run(timeout=120)
+    page = apps.AppTest.from_function(whole_page, args=(str(tmp_path / "both"),)).run(timeout=600)
     assert not page.exception
     assert page.tabs[-1].label == "Live"
     assert "reserve" not in str(page.multiselect(key="Methods").options)
     (tmp_path / "runs" / "runs" / "other.json").write_text("{}")
-    page = apps.AppTest.from_function(whole_page, args=(str(tmp_path / "runs"),)).run(timeout=120)
+    page = apps.AppTest.from_function(whole_page, args=(str(tmp_path / "runs"),)).run(timeout=600)
     assert not page.exception
     assert any("not a run of" in note.value for note in page.info)
 

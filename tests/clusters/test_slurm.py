@@ -40,7 +40,7 @@ def start(folder: Path, nodes: int, runs: float = 0.0, code: int = 0) -> subproc
 
 
 def test_the_head_starts_first_the_workers_join_it_and_the_sweep_runs_on_it(tmp_path: Path) -> None:
-    assert start(tmp_path, nodes=3).wait(timeout=60) == 0
+    assert start(tmp_path, nodes=3).wait(timeout=600) == 0
     head, health, workers, sweep = (
         next(line for line in (tmp_path / "calls").read_text().splitlines() if re.search(pattern, line))
         for pattern in ("ray start --head", "health-check", r"--exclude=", r"^rllib-scale ")
@@ -55,7 +55,7 @@ def test_the_head_starts_first_the_workers_join_it_and_the_sweep_runs_on_it(tmp_
 
 
 def test_one_node_needs_no_worker_and_the_exit_code_is_the_sweeps(tmp_path: Path) -> None:
-    assert start(tmp_path, nodes=1, code=3).wait(timeout=60) == 3
+    assert start(tmp_path, nodes=1, code=3).wait(timeout=600) == 3
     assert "--exclude" not in (tmp_path / "calls").read_text()
 
 
@@ -66,7 +66,7 @@ def test_the_signal_before_the_end_reaches_the_sweep(tmp_path: Path) -> None:
         assert job.poll() is None
         time.sleep(0.05)
     job.send_signal(signal.SIGTERM)
-    assert job.wait(timeout=60) == 130
+    assert job.wait(timeout=600) == 130
     assert "told" in calls.read_text()
 
 

@@ -59,7 +59,7 @@ def deployed(name: str, models: int, ingresses: int, rule: str, tokens: int, **s
 def calls(handle: Any, sessions: int, tokens: int, seconds: float = 0.01) -> dict[str, tuple[int, int, int]]:
     """One call of each session, all at once: its ingress, its model, the most tokens that this had."""
     replies = {f"s{number}": handle.remote(f"s{number}", tokens, seconds) for number in range(sessions)}
-    return {session: reply.result(timeout_s=120) for session, reply in replies.items()}
+    return {session: reply.result(timeout_s=600) for session, reply in replies.items()}
 
 
 def test_sessions_stay_and_a_gate_holds_whichever_handle_asks() -> None:
@@ -111,13 +111,13 @@ def test_no_request_is_lost_with_the_actor_that_decides_and_its_next_life_knows_
         calls(handle, 12, 10)
     _, first = keeper("killed")
     running = [handle.remote(f"s{number}", 10, 3.0) for number in range(12)]
-    models.remote(10, 0.0).result(timeout_s=60)
+    models.remote(10, 0.0).result(timeout_s=600)
     os.kill(first, signal.SIGKILL)
     assert len(calls(handle, 12, 10)) == 12, "each handle decides by itself"
-    assert len([reply.result(timeout_s=60) for reply in running]) == 12
+    assert len([reply.result(timeout_s=600) for reply in running]) == 12
     _, second = keeper("killed")
     assert second != first
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 600
     before, places, decided = settled(models, deadline), list[dict[str, int]](), 0
     while decided < 60:  # until all handles have reported to it, and none routes by itself
         places = [{session: at for session, (_, at, _) in calls(handle, 12, 10).items()} for _ in range(5)]

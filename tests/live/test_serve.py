@@ -83,7 +83,7 @@ def test_sticky_keeps_a_session_on_its_replica() -> None:
     mine, yours = handle.options(session_id="mine"), handle.options(session_id="yours")
     first = mine.remote().result()
     assert {mine.remote().result() for _ in range(20)} == {first}
-    busy = mine.remote(1.0)
+    busy = mine.remote(2.0)
     other = yours.remote().result()
     assert other != first, "a session without a replica takes the one that is free"
     waiting = [mine.remote() for _ in range(4)]
@@ -101,11 +101,11 @@ def test_a_gate_holds_a_call_though_its_replica_has_places() -> None:
     config = router_config("lmetric:gate=1", replica={"kv_tokens": 1000}, demand={"prompt_tokens": 600})
     handle = deployed("held", config, replicas=1, at_once=8)
     mine, yours = handle.options(session_id="mine"), handle.options(session_id="yours")
-    first, asked = mine.remote(1.0), time.monotonic()
+    first, asked = mine.remote(2.0), time.monotonic()
     held = yours.remote()
     assert first.result() == held.result(), "one replica"
-    assert time.monotonic() - asked > 0.9, "600 and 600 tokens do not fit 1000 until it is idle"
-    assert router_stats(handle).wait_mean_s > 0.3
+    assert time.monotonic() - asked > 1.9, "600 and 600 tokens do not fit 1000 until it is idle"
+    assert router_stats(handle).wait_mean_s > 0.1
     serve.delete("held")
 
 

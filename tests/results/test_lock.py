@@ -102,7 +102,7 @@ def test_an_owner_that_slept_is_told_though_the_one_that_took_over_has_ended(hom
         pass
     assert LOCK not in home.files()
     sleeper.send_signal(signal.SIGCONT)
-    _, error = sleeper.communicate(timeout=60)
+    _, error = sleeper.communicate(timeout=600)
     assert sleeper.returncode == 1, error
     said = "another process took it over while this one slept, and has ended; run this again"
     assert error.splitlines()[-1].endswith(f"UserError: {home}: {said}")

@@ -41,7 +41,7 @@ def test_an_evaluation_that_dies_is_reported_while_the_others_end_and_the_next_r
     file.write_text(SWEEP)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     first = start(tmp_path, "sweep", file, "--results", results)
-    said, errors = first.communicate(timeout=300)
+    said, errors = first.communicate(timeout=1800)
     assert first.returncode == 1, errors
     assert "evaluations 1/2 done, 1 failed" in said
     line, *more = errors.splitlines()
@@ -51,7 +51,7 @@ def test_an_evaluation_that_dies_is_reported_while_the_others_end_and_the_next_r
 
     mark.touch()
     second = start(tmp_path, "sweep", file, "--results", results)
-    said, errors = second.communicate(timeout=300)
+    said, errors = second.communicate(timeout=1800)
     assert (second.returncode, errors) == (0, "")
     assert "evaluations 1/1 done" in said
     assert sorted(set(episodes(results)["method"])) == ["deadly:Deadly", "fastest-idle"]
