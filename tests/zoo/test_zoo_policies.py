@@ -24,6 +24,7 @@ from rllib_scale.policies.policy import DESCRIPTION, TENSORS, initial_network, l
 from rllib_scale.results import dataset
 from rllib_scale.results.storage import Location
 from rllib_scale.sweeps.planning import make_plan
+from sweep_runs import named
 from zoo.cards import ROOT, own_rows, results
 
 PACKAGE = ROOT / "rllib_scale"
@@ -121,8 +122,8 @@ def test_evaluate_plays_a_name_as_it_plays_the_folder(tmp_path: Path) -> None:
 def test_a_policy_plays_the_published_rows_again(name: str) -> None:
     """Those of the reproduction are played again by tests/evaluation/test_reproduction_rows.py."""
     folder, policy = ROOT / CARDS[name]["rows"][0], load_policy(f"zoo:{name}")
-    rows = dataset.read(Location(str(folder)), "episodes")
-    rows = own_rows(rows, name, policy.trial)
+    home = Location(str(folder))
+    rows = own_rows(named(dataset.read(home, "episodes"), home), name, policy.trial)
     rows = rows[rows["scenario"] == "steady-0.7"]
     rows = rows[(rows["test_servers"] == 16) & (rows["episode"] < 2)]
     unit = Replay(folder).unit(rows.iloc[0])
