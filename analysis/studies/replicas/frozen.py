@@ -33,8 +33,8 @@ from rllib_scale.policies.make import make_policy
 HERE = Path(__file__).parent
 FROZEN = HERE / "frozen"
 SEEDS = {"first": 62_101, "second": 62_102, "choice": 71_001}
-"""Evaluation seeds of two sets of rows; no search or training uses them. Nobody opens the second before the learned
-policy of this study is decided. `choice` has episodes of the training half."""
+"""Evaluation seeds of two sets of rows; no search or training uses them. The second was opened for release.parquet.
+`choice` has episodes of the training half."""
 RULES = ("lmetric", BEST)
 GATES = tuple(f"lmetric:gate={share:g}" for share in (0.5, 0.6, 0.7, 0.8, 0.9, 1.0))
 SEARCHED = tuple(f"policies/{name}" for name in ("balanced", "even", "tail"))
