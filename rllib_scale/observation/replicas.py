@@ -61,7 +61,7 @@ HELD_CALLS = FeatureSet(
         Feature("new", "1", "1: it has no home, as no call of its agent was sent", 0.3, 0.5),
     ),
 )
-"""Of a decision which held call goes: the fleet, and each candidate; `simulator/replicas/release.py` writes them."""
+"""Features of the decision which held call goes; `simulator/replicas/release.py` writes them."""
 
 
 def features_of(env: EnvConfig) -> FeatureSet:

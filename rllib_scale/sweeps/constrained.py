@@ -23,7 +23,7 @@ MARGIN = np.array([0.05, 0.03])
 
 
 class Compared(NamedTuple):
-    """What comes of one instance."""
+    """Outcomes of one instance."""
 
     own: Outcomes  # (C,) of the candidates
     rule: Outcomes  # (1,)

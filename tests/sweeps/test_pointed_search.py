@@ -21,21 +21,14 @@ from rllib_scale.policies.policy import save_weights  # noqa: E402
 from rllib_scale.schedulers.release import ReleaseIndex  # noqa: E402
 from rllib_scale.sweeps.constrained import Compared, ratios  # noqa: E402
 from rllib_scale.sweeps.evolution import PriceSearch  # noqa: E402
-from simulator.replicas.fleets import SMALL  # noqa: E402
+from simulator.replicas.fleets import BASE, TRAINED  # noqa: E402
 
-ENV = {
-    "cluster": {"tiers": [{"name": "small", "count": 2, "replica": SMALL}]},
-    "service": {"name": "replica", "sessions": 14, "warm_up_s": 100.0},
-    "episode": {"horizon_s": 900.0},
-    "reward": {"name": "tasks-in-system"},
-}
-BASE = "lmetric:gate=0.95"
 SEARCH = {"epochs": 12, "population": 12, "instances": 3, "validation_instances": 4, "validate_every": 6, "base": BASE}
 SEARCH |= {"initial_step": 0.15, "learning_rate": 0.1}
 
 
 def trial(epochs: int = 12, **settings: Any) -> TrialConfig:
-    return TrialConfig.of("scale-release", seed=3, env=ENV, algorithm=SEARCH | {"epochs": epochs} | settings)
+    return TrialConfig.of("scale-release", seed=3, env=TRAINED, algorithm=SEARCH | {"epochs": epochs} | settings)
 
 
 def test_a_short_training_gains_on_episodes_that_it_never_saw(tmp_path: Path) -> None:
@@ -54,7 +47,7 @@ def test_a_short_training_gains_on_episodes_that_it_never_saw(tmp_path: Path) ->
 def test_it_goes_on_to_the_bit_and_begins_as_an_index(tmp_path: Path) -> None:
     weights = np.zeros((ReleaseIndex.size(), 1))
     weights[-11:, 0] = np.random.default_rng(1).normal(size=11)
-    index = TrialConfig.of("release", env=ENV, algorithm={"base": BASE})
+    index = TrialConfig.of("release", env=TRAINED, algorithm={"base": BASE})
     save_weights(tmp_path / "index", {"weights": weights}, index, 1)
     begins = {"initial_policy": str(tmp_path / "index")}
     whole, cut = PriceSearch(trial(2, **begins)), PriceSearch(trial(2, **begins))
@@ -71,6 +64,6 @@ def test_it_goes_on_to_the_bit_and_begins_as_an_index(tmp_path: Path) -> None:
     np.testing.assert_array_equal(whole.candidate(), later.candidate())
     for search in (whole, cut, later):
         search.stop()
-    save_weights(tmp_path / "gate", {"weights": np.zeros((19, 1))}, TrialConfig.of("adaptive-gate", env=ENV), 1)
+    save_weights(tmp_path / "gate", {"weights": np.zeros((19, 1))}, TrialConfig.of("adaptive-gate", env=TRAINED), 1)
     with pytest.raises(UserError, match=r"algorithm.initial_policy .*: is a policy of adaptive-gate; valid: one of"):
         PriceSearch(trial(initial_policy=str(tmp_path / "gate")))

@@ -20,20 +20,13 @@ from rllib_scale.evaluation.play import play  # noqa: E402
 from rllib_scale.policies.make import make_policy  # noqa: E402
 from rllib_scale.sweeps.constrained import MARGIN, RATE, Compared, is_allowed, penalised, raised, ratios  # noqa: E402
 from rllib_scale.sweeps.evolution import PriceSearch  # noqa: E402
-from simulator.replicas.fleets import SMALL  # noqa: E402
+from simulator.replicas.fleets import BASE, TRAINED  # noqa: E402
 
-ENV = {
-    "cluster": {"tiers": [{"name": "small", "count": 2, "replica": SMALL}]},
-    "service": {"name": "replica", "sessions": 14, "warm_up_s": 100.0},
-    "episode": {"horizon_s": 900.0},
-    "reward": {"name": "tasks-in-system"},
-}
-BASE = "lmetric:gate=0.95"
 SEARCH = {"epochs": 10, "population": 8, "instances": 3, "validation_instances": 4, "validate_every": 5, "base": BASE}
 
 
 def trial(**settings: Any) -> TrialConfig:
-    return TrialConfig.of("release", seed=3, env=ENV, algorithm=SEARCH | settings)
+    return TrialConfig.of("release", seed=3, env=TRAINED, algorithm=SEARCH | settings)
 
 
 @pytest.mark.parametrize("update", ["cma", slow("es")])
@@ -86,4 +79,4 @@ def test_a_base_without_a_gate_and_a_constraint_elsewhere_are_refused() -> None:
     with pytest.raises(ValueError, match=r"algorithm.objective: release-index has one of its own"):
         trial(objective="tail")
     with pytest.raises(ValueError, match=r"algorithm.base: adaptive-gate has none"):
-        TrialConfig.of("adaptive-gate", env=ENV, algorithm={"base": BASE})
+        TrialConfig.of("adaptive-gate", env=TRAINED, algorithm={"base": BASE})

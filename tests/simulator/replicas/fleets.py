@@ -13,6 +13,17 @@ from rllib_scale.policies.make import make_policy
 SMALL = {"kv_tokens": 500_000, "step_s": 0.04, "prefill_s": 1e-4}
 """Holds about six of the sessions."""
 
+TRAINED = {
+    "cluster": {"tiers": [{"name": "small", "count": 2, "replica": SMALL}]},
+    "service": {"name": "replica", "sessions": 14, "warm_up_s": 100.0},
+    "episode": {"horizon_s": 900.0},
+    "reward": {"name": "tasks-in-system"},
+}
+"""The tiny fleet of short trainings, which holds more sessions than fit."""
+
+BASE = "lmetric:gate=0.95"
+"""The rule that they are compared with."""
+
 
 def fleet(sessions: Any = 4, replicas: int = 3, end_s: float = 1000.0, **service: Any) -> EnvConfig:
     return EnvConfig.model_validate(
