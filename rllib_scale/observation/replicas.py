@@ -59,6 +59,7 @@ HELD_CALLS = FeatureSet(
         Feature("room", "1", "share of the memory that the gate leaves at its home", 0.0, 0.1),
         Feature("load", "1", "ln(1 + calls at its home)", 1.4, 1.0),
         Feature("new", "1", "1: it has no home, as no call of its agent was sent", 0.3, 0.5),
+        Feature("ahead", "min", "minutes waited, less `order` times the prefill it needs [100,000 tokens]", 1.0, 3.0),
     ),
 )
 """Features of the decision which held call goes; `simulator/replicas/release.py` writes them."""

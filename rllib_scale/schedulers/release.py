@@ -13,13 +13,16 @@ from rllib_scale.schedulers.replicas import REPLICA_RULES, FleetRule
 from rllib_scale.simulator.replicas.gate import GATE_TERMS, PLACE_TERMS
 from rllib_scale.simulator.replicas.state import CALL_TERMS, FLEET_TERMS
 
+ALWAYS = 5.0
+"""Minutes of the order of the line; with it a call that fits goes, but for one far behind."""
+
 
 class ReleaseIndex(BasePolicy):
     """Releases the held call of the largest index; see `simulator.replicas.release` and `simulator.replicas.gate`.
 
     Args:
-        weights: (W,) of GATE_TERMS, PLACE_TERMS, CALL_TERMS and FLEET_TERMS; or (B, W), one for each fleet. With 0 the
-            first call in line that fits goes. Of size 0: the rule itself decides.
+        weights: (W,) of GATE_TERMS, PLACE_TERMS, CALL_TERMS and FLEET_TERMS; or (B, W), one for each fleet. With 0, as
+            with `initial`, the first call in line that fits goes. Of size 0: the rule itself decides.
         rule: places calls, has the gate and the order of the line.
     """
 
@@ -40,6 +43,14 @@ class ReleaseIndex(BasePolicy):
     def size() -> int:
         """W."""
         return len(GATE_TERMS) + len(PLACE_TERMS) + len(CALL_TERMS) + len(FLEET_TERMS)
+
+    @classmethod
+    def initial(cls) -> NDArray[np.float64]:
+        """(W,) weights with which the order of the line decides by degrees: what is near in it is near in the index."""
+        weights = np.zeros(cls.size())
+        terms = dict(zip((*CALL_TERMS, *FLEET_TERMS), range(-len(CALL_TERMS) - len(FLEET_TERMS), 0), strict=True))
+        weights[terms["ahead"]], weights[terms["one"]] = 1.0, ALWAYS
+        return weights
 
     @property
     def values(self) -> NDArray[np.float64]:

@@ -69,7 +69,7 @@ def _searched(trial: TrialConfig, settings: Searched) -> _Weights:
         return _Weights(np.zeros((len(scales), 1)), scales, _gate, _named)
     if settings.rule == "release-index":
         scales = np.repeat([GATE_SCALE, 1.0], [len(GATE_TERMS), ReleaseIndex.size() - len(GATE_TERMS)])
-        return _Weights(np.zeros((len(scales), 1)), scales, partial(_release, settings.base), _named)
+        return _Weights(ReleaseIndex.initial()[:, None], scales, partial(_release, settings.base), _named)
     if settings.rule == "scale-release":
         networks = _pointers(trial, settings)
         ends = [number for _, number in networks.parts]

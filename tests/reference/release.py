@@ -24,7 +24,9 @@ class ReleasingGate(Gate):
     def __init__(self, *of: Any, gate: list[float], weights: list[float]) -> None:
         super().__init__(*of)
         self.gate, self.time = gate, 0.0
-        self.of_call, self.of_fleet = weights[:7], weights[7:]
+        self.of_call, self.of_fleet = weights[:8], weights[8:]
+        self.overdue: Call | None = None
+        self.reserved = -1
         self.answered: dict[int, float] = {}  # sessions: last answer, else the start
         self.homes: dict[tuple[int, int], int] = {}
         self.asked_about = self.refused = 0
@@ -34,6 +36,8 @@ class ReleasingGate(Gate):
 
     def send(self, call: Call, at: int, time: float) -> None:
         super().send(call, at, time)
+        if call is self.overdue:
+            self.overdue, self.reserved = None, -1
         self.homes[call.session, call.agent] = at
 
     def end(self, call: Call, until: float) -> bool:
@@ -43,12 +47,16 @@ class ReleasingGate(Gate):
     def passes(self, call: Call, at: int) -> bool:
         if self.settings.gate == 0:
             return True
+        if call is self.overdue:
+            return super().passes(call, at)
         facts, hit, agent = (
             self.replicas[at].facts,
             self.known[at].found(call),
             self.agents.get((call.session, call.agent)),
         )
         is_here, held = agent is not None and agent.at == at, log(1 + len(self.held) / len(self.replicas))
+        if at == self.reserved and not is_here:
+            return False
         size, left, memory = int(facts.kv_tokens), call.target - hit, self.memory()
         new = log(1 + facts.prefill_s * left + facts.attention_s * left * (hit + left / 2))
         calls = len(self.replicas[at].running) + len(self.replicas[at].waiting)
@@ -57,6 +65,10 @@ class ReleasingGate(Gate):
         terms += [active / memory - 1, 10 * call.prompt / size]
         room = 1.0 if is_here else self.settings.gate - self.count(at, (call, call.prompt)) / size
         return room + sum(weight * term for weight, term in zip(self.gate, terms, strict=True)) >= 0
+
+    def left(self, call: Call, at: int) -> float:
+        """Share of a replica's memory that the gate leaves beside a call."""
+        return self.settings.gate - self.count(at, (call, call.prompt)) / int(self.replicas[at].facts.kv_tokens)
 
     def memory(self) -> int:
         return sum(int(replica.facts.kv_tokens) for replica in self.replicas)
@@ -88,7 +100,8 @@ class ReleasingGate(Gate):
         seconds = facts.prefill_s * left + facts.attention_s * left * (hit + left / 2)
         answered = max(0.0, time - self.answered[call.session])
         terms = [10 * call.prompt * replicas / memory, log(1 + seconds), log(1 + time - call.asked), log(1 + answered)]
-        terms += [room, log(1 + load), float(home is None)]
+        ahead = (time - call.asked) / 60 - self.settings.k * call.need / 1e5
+        terms += [room, log(1 + load), float(home is None), ahead]
         calls = sum(len(replica.running) + len(replica.waiting) for replica in self.replicas)
         active = sum(self.count(at) for at in range(replicas))
         of_fleet = [1.0, log(1 + len(self.held) / replicas), active / memory - 1, log(1 + calls / replicas)]
@@ -103,6 +116,18 @@ class ReleasingGate(Gate):
     def release(self, time: float) -> bool:
         """Whether a held call went."""
         idle = [at for at, replica in enumerate(self.replicas) if replica.is_idle()]
+        self.overdue, self.reserved = None, -1
+        after = self.settings.head_after_s
+        if after is not None and self.settings.gate > 0 and time - self.held[0].asked > after:
+            first = self.overdue = self.held[0]
+            fitting = [at for at in range(len(self.replicas)) if self.fits(first, at)]
+            if any(at in idle or self.passes(first, at) for at in fitting):
+                assert self.offer(first, time)
+                del self.held[0]
+                self.asked_about += 1
+                return True
+            if fitting:
+                self.reserved = max(fitting, key=lambda at: self.left(first, at))
         candidates: list[Call] = []
         must = False
         line = self.line(time)

@@ -223,8 +223,10 @@ def open_to(fleet, known, index, replica, weights):  # type: ignore[no-untyped-d
     now = fleet.now[0]
     if now.gate <= 0.0:
         return True
+    if replica == now.reserved and index != now.overdue and active_at(fleet, call) != replica:
+        return False
     room = room_for(fleet, call, here, replica, now.gate)
-    if len(weights) > 0:
+    if len(weights) > 0 and index != now.overdue:
         more = weights[_TERMS:]
         new = _prefill(here, call.target, found(known, call, replica))
         active = 1.0 if active_at(fleet, call) == replica else 0.0

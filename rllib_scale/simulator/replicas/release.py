@@ -6,6 +6,10 @@ event; again after a release; and after "none" not before the next event. None m
 fits a replica that has nothing to do. While calls are held, one that is asked lines up, too, unless its agent is
 active. Where no call is held, nothing is asked. The rule places the call that goes.
 
+A call that has been held for longer than `head_after_s` is overdue. The one that asked first goes as soon as the gate
+of the rule, without weights, lets it through; until then the replica that has most room for it takes no other call,
+but for those of agents that are active there.
+
 `release-index`: the index of a candidate is a weighted sum of CALL_TERMS and FLEET_TERMS; the largest goes if it is at
 least 0, of equal ones the first in line.
 """
@@ -61,6 +65,12 @@ def find_candidates(fleet, known, gate, how):  # type: ignore[no-untyped-def]
     """
     now = fleet.now[0]
     now.cursor = now.first_held
+    if _overdue_goes(fleet):
+        fleet.candidates[0] = first_in_line(fleet)
+        if how != EXACT:
+            call = fleet.calls[now.overdue]
+            meet(known, call.session, fleet.sessions[call.session].number)
+        return 1, True
     is_idle = False
     for here in fleet.replicas:
         is_idle |= has_nothing_to_do(here)
@@ -100,6 +110,24 @@ def find_candidates(fleet, known, gate, how):  # type: ignore[no-untyped-def]
 
 
 @rare
+def _overdue_goes(fleet):  # type: ignore[no-untyped-def]
+    """Whether the overdue call goes now; else a replica is reserved for it."""
+    now, first = fleet.now[0], fleet.now[0].first_held
+    call, most = fleet.calls[first], -math.inf
+    now.overdue = now.reserved = NONE
+    if now.gate <= 0.0 or now.time - call.asked_s <= now.head_after_s:
+        return False
+    now.overdue = first
+    for replica in range(len(fleet.replicas)):
+        here = fleet.replicas[replica]
+        if fits(fleet, first, replica):
+            room = 1.0 if has_nothing_to_do(here) else room_for(fleet, call, here, replica, now.gate)
+            if room > most:
+                most, now.reserved = room, replica
+    return most >= 0.0
+
+
+@rare
 def write_terms(fleet, known, count):  # type: ignore[no-untyped-def]
     """Write CALL_TERMS of so many candidates and FLEET_TERMS into their arrays."""
     now, replicas, calls = fleet.now[0], len(fleet.replicas), 0
@@ -122,6 +150,7 @@ def write_terms(fleet, known, count):  # type: ignore[no-untyped-def]
         terms[2] = math.log1p(now.time - call.asked_s)
         terms[3] = math.log1p(max(0.0, now.time - fleet.sessions[call.session].answered_s))
         terms[4], terms[5], terms[6] = room, math.log1p(load), 1.0 if home == NONE else 0.0
+        terms[7] = now.time / 60.0 - call.key
 
 
 @rare

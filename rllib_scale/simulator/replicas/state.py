@@ -216,6 +216,8 @@ FLEET = np.dtype(
         ("head_after_s", _F),
         ("most_offers", _I),  # held calls that are offered at an event
         ("releases", _I),  # whether a decision says which held call goes, see `release`
+        ("overdue", _I),  # there: the call that goes next, as it was held for longer than `head_after_s`, or NONE
+        ("reserved", _I),  # the replica that waits for it
         # Of `thunder-agent`:
         ("interval_s", _F),  # between two times at which programs resume and are paused; 0: it is another rule
         ("resume_after_s", _F),
@@ -302,7 +304,7 @@ def new_fleet(
     spare = limits * (fans + 2) + most + 2
     size = 1 << max(0, len(replicas) - 1).bit_length()
     now = np.zeros(1, FLEET)
-    for name in ("first_held", "last_held", "cursor", "offers", "emptied", "first_resumed"):
+    for name in ("first_held", "last_held", "cursor", "offers", "emptied", "first_resumed", "overdue", "reserved"):
         now[name] = NONE
     now["closed_loop"], now["live"], now["active_for_s"], now["ends_told"] = closed_loop, live, active_for_s, ends_told
     now["head_after_s"], now["most_offers"], now["answers_told"] = np.inf, OFFERS, True
