@@ -19,7 +19,6 @@ METHODS = {
     "scale-any": ("#0B4F6C", "o"),
     "adaptive-price": ("#4B0082", "P"),
     "context-price": ("#B8860B", "8"),
-    "adaptive-gate": ("#5F4690", "*"),
     "release": ("#CC503E", "D"),
     "scale-release": ("#1D6996", "o"),
     "decima": ("#2E8B57", "P"),

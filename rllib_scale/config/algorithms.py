@@ -256,7 +256,7 @@ class Searched(WholeEpisodes):
     """
 
     name: Literal["cma", "es"]
-    rule: Literal["context-price", "adaptive-price", "adaptive-gate", "release-index", "scale-release"] = Field(
+    rule: Literal["context-price", "adaptive-price", "release-index", "scale-release"] = Field(
         default="context-price", description="what is searched: each is a method"
     )
     epochs: Count = Field(default=150, description="generations")
@@ -266,11 +266,10 @@ class Searched(WholeEpisodes):
         description="episodes of each candidate, with evenly spread loads; larger clusters have fewer episodes, and "
         "all numbers of servers have the same weight",
     )
-    objective: Literal["response", "balanced", "tail", "even"] = Field(
+    objective: Literal["response", "balanced"] = Field(
         default="balanced",
         description="response: the mean response time; balanced: 80 % of it and 10 % each of mean and 95th percentile "
-        "of the job completion time; tail: 70 % of it and 30 % of that percentile, for which on replicas stands the "
-        "mean of the slowest hundredth of calls; even: half of each. release-index and scale-release have their own: "
+        "of the job completion time. release-index and scale-release have their own: "
         "the mean time of calls, of those whose 99th percentiles of calls and turns are at most those of its base",
     )
     initial: PriceParameters | Literal["dual-price"] = Field(

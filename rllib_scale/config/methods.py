@@ -90,11 +90,6 @@ METHODS: dict[str, Preset] = {
         {"name": "cma", "rule": "adaptive-price"},
         None,
     ),
-    "adaptive-gate": Preset(
-        "lmetric behind a gate that follows the state, for LLM replicas, searched by CMA-ES",
-        {"name": "cma", "rule": "adaptive-gate"},
-        None,
-    ),
     "release": Preset(
         "which held call goes: an index over held calls behind a gate that follows the state, searched by CMA-ES",
         {"name": "cma", "rule": "release-index"},

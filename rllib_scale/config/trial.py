@@ -147,7 +147,7 @@ class TrialConfig(Model):
         if not isinstance(self.algorithm, Rewarded):
             raise ValueError(
                 f"env.service replica: {self.method} trained by {self.algorithm.name} does not decide call by call; "
-                f"valid: release, adaptive-gate, or a method of PPO, DQN or SAC"
+                f"valid: release, scale-release, or a method of PPO, DQN or SAC"
             )
         if problems is not None:
             raise ValueError("algorithm.problems: not with env.service replica; valid: null")
@@ -254,7 +254,7 @@ class TrialConfig(Model):
     def holds(self) -> bool:
         """Whether it places and holds calls of LLM replicas, and plays nothing else."""
         algorithm = self.algorithm
-        return isinstance(algorithm, Searched) and (algorithm.releases or algorithm.rule == "adaptive-gate")
+        return isinstance(algorithm, Searched) and algorithm.releases
 
     @property
     def dispatches(self) -> bool:

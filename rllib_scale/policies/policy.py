@@ -5,7 +5,7 @@ A policy folder holds::
     policy.safetensors   parameters and standardisation constants of the network, without the critic (decima and deeprm
                          have none); of context-price weights (5 + K, 10 + K) and speeds (K,) in GFLOPS, of
                          adaptive-price weights (8, 13), as `ContextPrice` and `AdaptivePrice` take them, of
-                         adaptive-gate weights (19, 1), of release (30, 1), or (0, 1): its base;
+                         release weights (31, 1), or (0, 1): its base;
                          the network of scale-release has the weights of its gate beside it
     policy.json          {"format", "version", "method", "seed", "trial_id", "feature_set", "train_servers", "epochs",
                           "trial": the TrialConfig without defaults, "sha256": of policy.safetensors}
@@ -39,7 +39,7 @@ from rllib_scale.observation.answers import TAKEN
 from rllib_scale.policies.description import check_trusted, described, facts, policy_files
 from rllib_scale.policies.dispatch_policy import DispatchPolicy, build_dispatch_network
 from rllib_scale.policies.pointed_policy import PointedPolicy
-from rllib_scale.policies.price_policy import AdaptivePolicy, GatePolicy, PricePolicy, ReleasePolicy
+from rllib_scale.policies.price_policy import AdaptivePolicy, PricePolicy, ReleasePolicy
 from rllib_scale.policies.shared import Exported
 from rllib_scale.policies.visiting_policy import VisitingPolicy
 from rllib_scale.schedulers.base import Scheduler
@@ -87,14 +87,7 @@ class TrainedPolicy(Exported, Scheduler):
 
 
 ExportedPolicy = (
-    TrainedPolicy
-    | PricePolicy
-    | AdaptivePolicy
-    | GatePolicy
-    | ReleasePolicy
-    | DispatchPolicy
-    | VisitingPolicy
-    | PointedPolicy
+    TrainedPolicy | PricePolicy | AdaptivePolicy | ReleasePolicy | DispatchPolicy | VisitingPolicy | PointedPolicy
 )
 
 
@@ -237,7 +230,7 @@ def _shape(trial: TrialConfig) -> dict[str, Any]:
 
 def _searched(
     content: bytes, trial: TrialConfig, epochs: int, source: str
-) -> PricePolicy | AdaptivePolicy | GatePolicy | ReleasePolicy:
+) -> PricePolicy | AdaptivePolicy | ReleasePolicy:
     """A searched rule.
 
     Raises:
@@ -249,8 +242,6 @@ def _searched(
             raise ValueError
         if trial.rule == "adaptive-price":
             return AdaptivePolicy(named["weights"], trial, epochs)
-        if trial.rule == "adaptive-gate":
-            return GatePolicy(named["weights"], trial, epochs)
         if trial.rule == "release-index":
             return ReleasePolicy(named["weights"], trial, epochs)
         if named["speeds"][0] <= 0:

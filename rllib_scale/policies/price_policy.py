@@ -9,7 +9,6 @@ from rllib_scale.schedulers.adaptive_price import AdaptivePrice
 from rllib_scale.schedulers.context import Floats
 from rllib_scale.schedulers.context_price import ContextPrice
 from rllib_scale.schedulers.release import ReleaseIndex
-from rllib_scale.schedulers.replicas import AdaptiveGate
 
 EXTRAPOLATION = 1 / 3
 """Share of the searched range of sizes, in doublings, by which `size` is extrapolated beyond either end."""
@@ -31,14 +30,6 @@ class AdaptivePolicy(Exported, AdaptivePrice):
 
     def __init__(self, weights: Floats, trial: TrialConfig, epochs: int) -> None:
         super().__init__(weights=weights)
-        self.trained_by(trial, epochs)
-
-
-class GatePolicy(Exported, AdaptiveGate):
-    """What a training of the method `adaptive-gate` exports: weights (W, 1)."""
-
-    def __init__(self, weights: Floats, trial: TrialConfig, epochs: int) -> None:
-        super().__init__(weights[:, 0])
         self.trained_by(trial, epochs)
 
 

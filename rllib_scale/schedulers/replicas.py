@@ -10,9 +10,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from rllib_scale.config.replica_rules import FLEET_RULES, GateParameters, check_router_knows
+from rllib_scale.config.replica_rules import FLEET_RULES, check_router_knows
 from rllib_scale.schedulers.base import BasePolicy
-from rllib_scale.simulator.replicas.gate import GATE_TERMS, PLACE_TERMS
 from rllib_scale.simulator.replicas.rules import KINDS, VALUES
 
 
@@ -39,30 +38,6 @@ class FleetRule(BasePolicy):
         if batch.config.observation.caches == "own":
             check_router_knows(type(self).name, "observation.caches own: ")
         batch.play(self.values)
-
-
-class AdaptiveGate(BasePolicy):
-    """`lmetric:gate=1` whose gate and score follow the state.
-
-    Args:
-        weights: (W,) of GATE_TERMS and then PLACE_TERMS of the gate, 0: the rule; or (B, W), one for each fleet.
-    """
-
-    name = "adaptive-gate"
-    description = "lmetric behind a gate that follows the queue, the memory and the prefill of the call"
-    sees: Literal["tasks", "workflows"] = "tasks"
-
-    def __init__(self, weights: np.ndarray) -> None:
-        super().__init__()
-        self.weights = np.asarray(weights, dtype=np.float64)
-        if self.weights.shape[-1] != (length := len(GATE_TERMS) + len(PLACE_TERMS)):
-            raise ValueError(f"weights {self.weights.shape}: the last must be {length}")
-
-    def advance(self, batch: Any) -> None:
-        """Decide in every fleet until its episode ends."""
-        rule = _values("lmetric", GateParameters(gate=1.0))
-        rule = np.broadcast_to(rule, (*self.weights.shape[:-1], len(rule)))
-        batch.play(np.concatenate([rule, self.weights], axis=-1))
 
 
 # Sources: two-choices: Mitzenmacher 2001; lmetric: arXiv 2603.15202; weighted-scores: llm-d-router, scheduling/scorer,

@@ -1,4 +1,4 @@
-"""Searches over the weights of `context-price`, `adaptive-price`, `adaptive-gate` and `release`, by RLlib."""
+"""Searches over the weights of `context-price`, `adaptive-price` and `release`, by RLlib."""
 
 from __future__ import annotations
 
@@ -28,8 +28,7 @@ from rllib_scale.schedulers.context import Floats, initial_weights
 from rllib_scale.schedulers.context_price import ContextPrice
 from rllib_scale.schedulers.dual_price import initial_weights_by_duals
 from rllib_scale.schedulers.release import ReleaseIndex
-from rllib_scale.schedulers.replicas import AdaptiveGate
-from rllib_scale.simulator.replicas.gate import GATE_TERMS, PLACE_TERMS
+from rllib_scale.simulator.replicas.gate import GATE_TERMS
 from rllib_scale.sweeps.constrained import MULTIPLIERS, Compared, is_allowed, penalised, raised, ratios
 from rllib_scale.sweeps.learners import RLlibLearner
 from rllib_scale.sweeps.selected import TrainedByRLlib
@@ -42,6 +41,8 @@ ADAPTIVE_SCALES = {"kappa": 0.5, "penalty": 0.12}
 ADAPTIVE_SCALE = 0.25
 GATE_SCALE = 0.2
 """Of the initial steps of the terms of a gate, whose unit is the memory: a fifth more of it costs half the speed."""
+INDEX_SCALE = 0.1
+"""Of those of the other terms of `release`, which begins in the order of the rule."""
 NETWORK_SCALES = {"gate": GATE_SCALE, "skip.weight": 1.0, "skip.bias": 1.0, "pointer_query.weight": 2.0}
 NETWORK_SCALE = 0.3
 """Of the initial steps of a network's other parameters."""
@@ -64,11 +65,8 @@ def _searched(trial: TrialConfig, settings: Searched) -> _Weights:
     if settings.rule == "adaptive-price":
         scales = np.array([ADAPTIVE_SCALES.get(name, ADAPTIVE_SCALE) for name in THETA])
         return _Weights(np.zeros(SHAPE), scales, partial(AdaptivePrice, FULL), _named)
-    if settings.rule == "adaptive-gate":
-        scales = np.repeat([GATE_SCALE, 1.0], [len(GATE_TERMS), len(PLACE_TERMS)])
-        return _Weights(np.zeros((len(scales), 1)), scales, _gate, _named)
     if settings.rule == "release-index":
-        scales = np.repeat([GATE_SCALE, 1.0], [len(GATE_TERMS), ReleaseIndex.size() - len(GATE_TERMS)])
+        scales = np.repeat([GATE_SCALE, INDEX_SCALE], [len(GATE_TERMS), ReleaseIndex.size() - len(GATE_TERMS)])
         return _Weights(ReleaseIndex.initial()[:, None], scales, partial(_release, settings.base), _named)
     if settings.rule == "scale-release":
         networks = _pointers(trial, settings)
@@ -105,10 +103,6 @@ def _pointers(trial: TrialConfig, settings: Searched) -> PointedNetworks:
             raise UserError(f"{key} {folder}: is a policy of {index.trial.method}; valid: one of release")
         networks.begin_as(index.weights)
     return networks
-
-
-def _gate(weights: Floats) -> AdaptiveGate:
-    return AdaptiveGate(weights[..., 0])
 
 
 def _release(base: str, weights: Floats) -> ReleaseIndex:

@@ -27,12 +27,7 @@ from rllib_scale.workloads.random_numbers import words_of
 Played = TypeVar("Played")
 TRAINING, VALIDATION, NORMALS = 2, 3, 4
 """Spawn keys that separate these random streams from each other and from other uses of the same seed."""
-OBJECTIVES = {
-    "response": (1.0, 0.0, 0.0),
-    "balanced": (0.8, 0.1, 0.1),
-    "tail": (0.7, 0.0, 0.3),
-    "even": (0.5, 0.0, 0.5),
-}
+OBJECTIVES = {"response": (1.0, 0.0, 0.0), "balanced": (0.8, 0.1, 0.1)}
 """Weights of the first three of `Outcomes`: mean response, mean JCT, and what is slowest."""
 STATE = "search.pkl"
 

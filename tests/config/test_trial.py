@@ -55,9 +55,7 @@ def test_how_long_a_training_is(
 @pytest.mark.parametrize("method", METHODS)
 def test_a_preset_is_a_training_of_its_name(method: str) -> None:
     preset = METHODS[method]
-    made = trial(
-        method, env=scenario("agents-replicas") if method in ("adaptive-gate", "release", "scale-release") else STEADY
-    )
+    made = trial(method, env=scenario("agents-replicas") if method in ("release", "scale-release") else STEADY)
     assert made.method == method
     assert made.any_scale != ("fixed number of servers" in preset.description)
     assert (made.network is None, made.srr is None) == (preset.network is None, preset.srr is None)
@@ -216,7 +214,7 @@ def test_what_cannot_be_trained_is_refused(settings: dict[str, Any], message: st
         ),
         ({"algorithm": {"name": "ppo"}, "network": {"name": "custom", "encoder": "x:Y"}, "srr": {}}, "scale"),
         ({"algorithm": {"name": "dqn"}, "network": {"name": "cross-attention"}, "srr": None}, "dqn"),
-        ({"algorithm": {"name": "cma", "rule": "adaptive-gate"}, "network": None}, "adaptive-gate"),
+        ({"algorithm": {"name": "cma", "rule": "adaptive-price"}, "network": None}, "adaptive-price"),
         ({"algorithm": {"name": "es", "rule": "release-index"}, "network": None}, "release"),
         ({"algorithm": {"name": "gone", "what": 1}, "network": {"name": "mlp", "former": 2}, "srr": {}}, "ppo-srr"),
     ],

@@ -64,6 +64,5 @@ def test_it_goes_on_to_the_bit_and_begins_as_an_index(tmp_path: Path) -> None:
     np.testing.assert_array_equal(whole.candidate(), later.candidate())
     for search in (whole, cut, later):
         search.stop()
-    save_weights(tmp_path / "gate", {"weights": np.zeros((19, 1))}, TrialConfig.of("adaptive-gate", env=TRAINED), 1)
-    with pytest.raises(UserError, match=r"algorithm.initial_policy .*: is a policy of adaptive-gate; valid: one of"):
-        PriceSearch(trial(initial_policy=str(tmp_path / "gate")))
+    with pytest.raises(UserError, match=r"algorithm.initial_policy .*: is a policy of adaptive-price; valid: one of"):
+        PriceSearch(trial(initial_policy="zoo:adaptive-price"))

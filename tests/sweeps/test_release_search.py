@@ -20,6 +20,7 @@ from rllib_scale.evaluation.play import play  # noqa: E402
 from rllib_scale.policies.make import make_policy  # noqa: E402
 from rllib_scale.sweeps.constrained import MARGIN, RATE, Compared, is_allowed, penalised, raised, ratios  # noqa: E402
 from rllib_scale.sweeps.evolution import PriceSearch  # noqa: E402
+from rllib_scale.sweeps.validated import TRAINING, draw_instances  # noqa: E402
 from simulator.replicas.fleets import BASE, TRAINED  # noqa: E402
 
 SEARCH = {"epochs": 10, "population": 8, "instances": 3, "validation_instances": 4, "validate_every": 5, "base": BASE}
@@ -77,6 +78,21 @@ def test_a_base_without_a_gate_and_a_constraint_elsewhere_are_refused() -> None:
     with pytest.raises(ValueError, match=r"algorithm.base fastest-idle: is no rule for replicas with a gate"):
         trial(base="fastest-idle")
     with pytest.raises(ValueError, match=r"algorithm.objective: release-index has one of its own"):
-        trial(objective="tail")
-    with pytest.raises(ValueError, match=r"algorithm.base: adaptive-gate has none"):
-        TrialConfig.of("adaptive-gate", env=TRAINED, algorithm={"base": BASE})
+        trial(objective="response")
+    with pytest.raises(ValueError, match=r"algorithm.base: adaptive-price has none"):
+        TrialConfig.of("adaptive-price", algorithm={"base": BASE})
+
+
+def test_sessions_are_drawn_over_their_range_and_nothing_else_is() -> None:
+    drawn = trial(problems={"servers": (2,), "sessions": (8, 11)})
+    instances = draw_instances(drawn, 8, TRAINING, 1)
+    assert sorted(each.env.service.sessions for each in instances) == [8, 8, 9, 9, 10, 10, 11, 11]
+    assert {each.env.cluster.num_servers for each in instances} == {2}
+    with pytest.raises(ValueError, match=r"algorithm.problems: on env.service replica it draws servers and sessions"):
+        trial(problems={"offered_load": (0.5, 0.9)})
+    with pytest.raises(ValueError, match=r"sessions: low 9 is above high 8"):
+        trial(problems={"sessions": (9, 8)})
+    with pytest.raises(ValueError, match=r"env.service fixed: release holds calls.*valid: replica"):
+        TrialConfig.of("release")
+    with pytest.raises(ValueError, match=r"algorithm.problems.sessions: not with env.service fixed"):
+        TrialConfig.of("scale", algorithm={"problems": {"sessions": (8, 9)}})

@@ -10,7 +10,7 @@ of answers are not told, the prompt.
 A send makes room where agents become away, and where its own agent counted for more: it was elsewhere, or its context
 was longer.
 
-The gate of `adaptive-gate` follows the state: a weighted sum of GATE_TERMS is added to the room that it sees, and the
+The gate of `release` follows the state: a weighted sum of GATE_TERMS is added to the room that it sees, and the
 score of `lmetric` is multiplied by exp of one of PLACE_TERMS.
 """
 

@@ -64,7 +64,7 @@ REPLICA = np.dtype(
         ("preempted", _I),  # calls
         # Of the offered call, written by rules:
         ("open", _I),  # whether it fits, and the gate lets it through
-        ("place", _F),  # weighted sum of PLACE_TERMS, with `adaptive-gate`
+        ("place", _F),  # weighted sum of PLACE_TERMS, with `release`
         *((name, _F) for name in ("more", "more_per_new", "lean", "lean_per_new")),  # see `gate.weigh_replicas`
         ("cost", _F),  # what `dynamo-kv` minimises
         ("way", _I),  # of the first rows: replicas that held calls may go to

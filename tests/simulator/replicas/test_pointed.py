@@ -96,5 +96,5 @@ def test_what_such_a_training_cannot_be_is_refused() -> None:
         TrialConfig.of("scale-release", env=FULL, network={"name": "deep-sets"})
     with pytest.raises(ValueError, match=r"network null: es trains none such; valid: cross-attention"):
         TrialConfig.of("release", env=FULL, algorithm={"name": "es", "rule": "scale-release"})
-    with pytest.raises(ValueError, match=r"algorithm.initial_policy: adaptive-gate has an initial rule of its own"):
-        TrialConfig.of("adaptive-gate", env=FULL, algorithm={"initial_policy": "zoo:scale"})
+    with pytest.raises(ValueError, match=r"algorithm.initial_policy: release-index has an initial rule of its own"):
+        TrialConfig.of("release", env=FULL, algorithm={"initial_policy": "zoo:scale"})

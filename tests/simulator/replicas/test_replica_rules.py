@@ -14,8 +14,7 @@ from rllib_scale.config.identity import protocol_of, world_of
 from rllib_scale.config.replica_rules import FLEET_RULES
 from rllib_scale.errors import UserError
 from rllib_scale.evaluation.play import play
-from rllib_scale.policies.make import make_policy
-from rllib_scale.schedulers.replicas import AdaptiveGate
+from rllib_scale.schedulers.release import ReleaseIndex
 from rllib_scale.simulator.replicas import gate, rules
 from rllib_scale.simulator.replicas.engine import ReplicaEngine
 from rllib_scale.simulator.replicas.scripts import scripts_of
@@ -71,15 +70,13 @@ def test_a_gate_keeps_the_working_set_in_the_memory_and_gains_past_the_cliff() -
     assert played("lmetric:gate=1", fleet(sessions=2)).metrics["held_calls"] == 0
 
 
-def test_an_adaptive_gate_without_weights_is_lmetric_with_gate_and_its_terms_hold_and_place() -> None:
+def test_the_terms_of_a_gate_hold_and_place() -> None:
     env, gate_terms = fleet(sessions=12, end_s=1000.0), len(gate.GATE_TERMS)
-    weights = np.zeros((3, gate_terms + len(gate.PLACE_TERMS)))
+    weights = np.zeros((3, ReleaseIndex.size()))
     weights[1, gate.GATE_TERMS.index("one")] = -1.5
     weights[2, gate_terms + gate.PLACE_TERMS.index("active")] = 10.0
-    batch: Any = play(AdaptiveGate(weights), env, 5, [0, 0, 0])
+    batch: Any = play(ReleaseIndex(weights, "lmetric:gate=1"), env, 5, [0, 0, 0])
     same, tighter, leaving = ({"calls": batch.calls(b), "metrics": batch.metrics(b)} for b in range(3))
-    rule: Any = play(make_policy("lmetric:gate=1", env), env, 5, [0])
-    np.testing.assert_array_equal(same["calls"], rule.calls())
     assert tighter["metrics"]["working_set"] < same["metrics"]["working_set"] - 0.2
     assert tighter["metrics"]["held_calls"] > same["metrics"]["held_calls"]
     assert moves(pd.DataFrame(leaving["calls"])) > moves(pd.DataFrame(same["calls"])) + 0.02
