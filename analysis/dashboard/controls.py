@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
@@ -26,6 +27,8 @@ STYLE = """<style>
 [data-testid="stMainBlockContainer"] { padding-left: 2rem; padding-right: 2rem; }
 @media (max-width: 640px) {
   [data-testid="stMainBlockContainer"] { padding-left: 1rem; padding-right: 1rem; }
+  [class*="st-key-wide-"] { overflow-x: auto; }
+  [class*="st-key-wide-"] [data-testid="stElementContainer"] { min-width: 40rem; }
 }
 .rllib-table { overflow-x: auto; border: 1px solid rgb(128 128 128 / 30%); border-radius: 8px; }
 .rllib-table table { border-collapse: collapse; width: 100%; font-size: 0.8rem; font-variant-numeric: tabular-nums; }
@@ -100,9 +103,14 @@ def show_figure(figure: Any, key: str, **how: Any) -> None:
 
 
 def show_chart(chart: Chart, key: str) -> None:
-    """A chart and its caption; the caption alone if the chart is empty."""
+    """A chart and its caption; the caption alone if the chart is empty.
+
+    On a narrow page a chart of several columns scrolls sideways in its own frame, as its panels would overlap.
+    """
+    is_wide = min(chart.columns, len(chart.panels)) > 1
     if chart.panels:
-        show_figure(charts.plot(chart), key)
+        with st.container(key=f"wide {key}") if is_wide else nullcontext():
+            show_figure(charts.plot(chart), key)
     st.caption(escaped(chart.caption))
 
 

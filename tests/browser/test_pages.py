@@ -379,6 +379,28 @@ def test_no_view_has_a_grave_fault_of_accessibility(
 
 
 @pytest.mark.slow
+@pytest.mark.slow
+@pytest.mark.parametrize("view", ["Results", "Training"])
+def test_the_panels_of_a_chart_keep_apart_on_a_narrow_page(
+    artificial: tuple[Path, str, int], page: Page, view: str
+) -> None:
+    page.set_viewport_size({"width": 390, "height": 900})
+    page.goto(f"{artificial[1]}/?view={view}")
+    settle(page)
+    titles = page.locator(".js-plotly-plot").first.locator(".infolayer .annotation")
+    titles.first.wait_for(state="attached")
+    boxes = [titles.nth(k).bounding_box() for k in range(titles.count())]
+    assert len(boxes) > 2
+    for k, one in enumerate(boxes):
+        for other in boxes[:k]:
+            assert one is not None
+            assert other is not None
+            across = min(one["x"] + one["width"], other["x"] + other["width"]) - max(one["x"], other["x"])
+            down = min(one["y"] + one["height"], other["y"] + other["height"]) - max(one["y"], other["y"])
+            assert across <= 0 or down <= 0, f"{one} and {other} overlap"
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390, "nothing is wider than the page"
+
+
 def test_the_keyboard_alone_changes_view_and_filter(artificial: tuple[Path, str, int], page: Page) -> None:
     _, url, _ = artificial
     open_view(page, url)
