@@ -4,7 +4,7 @@
     python analysis/studies/replicas/frozen.py --compare ROWS [--parts "PART;..."] [--loads 24,32,40] [--against RULE]
 
 The first plays rules or policies on every load, in the episodes of the frozen rows, and writes ROWS (parquet); without
---rules those that are frozen; with `--caches own` they know what a router remembers. `--set choice` plays the training
+--rules the rules of those; with `--caches own` they know what a router remembers. `--set choice` plays the training
 half, to choose parameters. The second prints 100 ln of the ratio of means to the frozen `lmetric:gate=1`
 of the same episodes (in `short gaps` also to the best constant gate
 there), with --against to a rule of ROWS, with 95 % intervals over episodes, for each load and their mean.
@@ -32,12 +32,12 @@ from rllib_scale.policies.make import make_policy
 
 HERE = Path(__file__).parent
 FROZEN = HERE / "frozen"
-SEEDS = {"first": 62_101, "second": 62_102, "choice": 71_001}
-"""Evaluation seeds of two sets of rows; no search or training uses them. The second was opened for release.parquet.
+SEEDS = {"first": 62_101, "second": 62_102, "third": 62_103, "choice": 71_001}
+"""Evaluation seeds of sets of rows; no search or training uses them. The second was opened for the first indices of
+`release`, the third for release.parquet; the third has no frozen rows, and is compared with `--against`.
 `choice` has episodes of the training half."""
 RULES = ("lmetric", BEST)
 GATES = tuple(f"lmetric:gate={share:g}" for share in (0.5, 0.6, 0.7, 0.8, 0.9, 1.0))
-SEARCHED = tuple(f"policies/{name}" for name in ("balanced", "even", "tail"))
 SHORT = "short gaps"
 METRICS = (
     *("completed", "unfinished", "response_mean_s", "response_p99_s", "response_censored_s", "response_censored_p99_s"),
@@ -64,7 +64,7 @@ class Load(NamedTuple):
 
 def loads() -> Iterator[Load]:
     """Everything that is played: the loads of study.py, 12 sessions, and short gaps."""
-    every, pods = (*RULES, *SEARCHED), {"pod": (8, POD)}
+    every, pods = RULES, {"pod": (8, POD)}
     for live in (8, 12, 16, 20, 24, 28, 32, 40):
         yield Load("closed loop, 8 replicas", pods, {"sessions": live}, every, 10)
     gaps = {"sessions": 84, "start": "first", "tool_gap_cap_s": 10.0, "think_gap_cap_s": 10.0}
