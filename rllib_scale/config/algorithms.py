@@ -333,13 +333,13 @@ class Searched(WholeEpisodes):
 
 
 class CMAES(Searched):
-    """By CMA-ES, of which only the diagonal of the covariance is learned."""
+    """A search by CMA-ES, of which only the diagonal of the covariance is learned."""
 
     name: Literal["cma"]
 
 
 class ES(Searched):
-    """By steps of Adam along a gradient that is estimated from pairs of candidates, on either side of the mean."""
+    """A search by steps of Adam; pairs of candidates on either side of the mean estimate the gradient."""
 
     name: Literal["es"]
     learning_rate: LearningRate = Field(default=0.1, description="of Adam, in units of the initial steps of the rule")

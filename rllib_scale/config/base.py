@@ -56,7 +56,7 @@ class Model(BaseModel):
     text_key: ClassVar[str | None] = None
     """The field that is set by a text in place of the mapping."""
     texts: ClassVar[tuple[str, ...]] = ()
-    """Other texts that may stand there."""
+    """Other texts that are valid there."""
 
     @classmethod
     def written_out(cls, value: Any) -> Any:

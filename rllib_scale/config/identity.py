@@ -26,7 +26,7 @@ ASKED: Any = {"decision": True, "observation": True, "reward": True, "episode": 
 Settings = dict[str, Any]
 """Config path -> value of each setting."""
 SECTION = "{...}"
-"""Stands for the settings of a section where others have a single value in its place."""
+"""Marks the settings of a section where others have a single value."""
 
 
 def world_of(env: EnvConfig, defaults: bool = False) -> dict[str, Any]:

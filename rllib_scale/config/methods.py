@@ -153,7 +153,7 @@ def _distance(preset: Preset, settings: Mapping[str, Any]) -> tuple[int, bool, i
 
 
 def _kind(member: Partial) -> Any:
-    """What an algorithm or a network is: the rule that is searched, whichever way; else its name."""
+    """Kind of an algorithm or a network: the rule that is searched; else its name."""
     name = member.get("name", "")
     fields: Any = ALGORITHM_MODELS[name].model_fields if name in ALGORITHM_MODELS else {}
     return member.get("rule", fields["rule"].default) if "rule" in fields else name
@@ -245,7 +245,7 @@ def has_setting(method: str, path: str) -> bool:
 
 
 def _place(section: str, key: str) -> str:
-    """Where a setting that not all methods of a sweep have may stand."""
+    """Valid places of a setting that not all methods of a sweep have."""
     having = [name for name, model in MEMBERS[section].items() if key in model.model_fields]
     methods = [name for name in METHODS if has_setting(name, f"{section}.{key}")]
     valid = f"valid: with {section}.name {', '.join(having)}"

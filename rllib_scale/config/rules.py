@@ -1,4 +1,4 @@
-"""What a config says of a rule: its parameters, and what it observes."""
+"""Rules in a config: parameters and observability."""
 
 from __future__ import annotations
 

@@ -254,7 +254,7 @@ def parse_scheduler(text: str) -> SchedulerSpec:
 
 
 def parse_parameters(model: type[NoParameters], text: str | None, scheduler: str) -> NoParameters:
-    """Parameters from `key=value,...`; None stands for the defaults.
+    """Parameters from `key=value,...`; None: the defaults.
 
     Raises:
         UserError: there is no such parameter, or the value is not valid.
@@ -326,7 +326,7 @@ def plain(value: Any) -> str:
 
 
 def observability(sees: str, told: InformationConfig) -> str:
-    """What a scheduler observes in a problem: whole workflows as in `told.label`, or the waiting tasks only.
+    """Observability of a scheduler in a problem: whole workflows as in `told.label`, or the waiting tasks only.
 
     Args:
         sees: as in `HeuristicSpec`.

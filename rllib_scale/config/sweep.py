@@ -387,7 +387,7 @@ def _refuse_former(place: str, path: str) -> None:
 
 
 def layers(point: Point) -> Iterator[dict[str, Any]]:
-    """The settings of a point as sections; a setting lies over the section that it stands in, whichever is first.
+    """The settings of a point as sections; a setting overrides its section, whichever comes first.
 
     >>> list(layers((("srr.lambda_kl", 0.1), ("srr", {"lambda_kl": 0, "ramp_epochs": 3}))))
     [{'srr': {'lambda_kl': 0, 'ramp_epochs': 3}}, {'srr': {'lambda_kl': 0.1}}]

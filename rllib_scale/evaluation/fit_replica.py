@@ -119,7 +119,7 @@ class Replay:
             return np.log(self._positive(end_s - start_s, first_s - start_s)) - self._logs
 
     def weights(self) -> NDArray[np.float64]:
-        """Of each deviation, so that their weighted sum is what the fit minimises."""
+        """Weight of each deviation; the fit minimises their weighted sum."""
         weights = np.zeros((3, len(self.rows)))
         for kind, beside in enumerate((1.0, BESIDE, BESIDE)):
             known = ~np.isnan(self._logs[kind])

@@ -23,7 +23,7 @@ from rllib_scale.simulator.replicas.state import CALL_TERMS, FLEET_TERMS
 
 
 class PointedPolicy(Exported, BasePolicy):
-    """What a training of `scale-release` exports; it plays in compiled code.
+    """The exported policy of a training of `scale-release`; it plays in compiled code.
 
     Args:
         networks: as `build_network` makes it; or one for each fleet.

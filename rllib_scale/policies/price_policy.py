@@ -34,7 +34,7 @@ class AdaptivePolicy(Exported, AdaptivePrice):
 
 
 class ReleasePolicy(Exported, ReleaseIndex):
-    """What a training of the method `release` exports: weights (W, 1), or (0, 1), which is its base."""
+    """The exported policy of a training of `release`: weights (W, 1), or (0, 1), which is its base."""
 
     def __init__(self, weights: Floats, trial: TrialConfig, epochs: int) -> None:
         assert isinstance(trial.algorithm, Searched)

@@ -249,7 +249,7 @@ def _price(server, curve, means, load, theta):  # type: ignore[no-untyped-def]
     price, doublings = price_at(load, curve), math.log2(server.capacity / means.slowest)
     if doublings == 0.0:
         return max(0.0, price)
-    # The map's two prices stand at twice and four times the slowest speed: linear in doublings from 0 at the slowest,
+    # The map's two prices are at twice and four times the slowest speed: linear in doublings from 0 at the slowest,
     # constant beyond four times.
     share = min(1.0, max(0.0, doublings - 1.0))
     return _above_0(price + min(1.0, doublings) * (theta[5] + share * (theta[6] - theta[5])))

@@ -56,7 +56,7 @@ def sort_servers(servers, prices, kinds):  # type: ignore[no-untyped-def]
         of[j] = -1
         if limit[j] < 0.0:
             continue
-        # Servers stand tier by tier: the kind of the one before is the first guess.
+        # Servers are sorted by tier: the kind of the one before is the first guess.
         if count == 0 or not _is_of(table[k], j, servers, prices):
             k = 0
             while k < count and not _is_of(table[k], j, servers, prices):

@@ -54,7 +54,7 @@ class ReleaseIndex(BasePolicy):
 
     @property
     def values(self) -> NDArray[np.float64]:
-        """As `ReplicaEngine.play` takes them."""
+        """Values for `ReplicaEngine.play`."""
         rule = self.rule.values
         return np.concatenate([np.broadcast_to(rule, (*self.weights.shape[:-1], len(rule))), self.weights], axis=-1)
 

@@ -95,7 +95,7 @@ def _record(dtype: np.dtype[Any], values: dict[str, Any]) -> np.ndarray:
 
 
 def with_room_for(problem: Problem, tasks: int, edges: int) -> Problem:
-    """The problem, with scratch for a workflow of so many tasks and edges."""
+    """The problem, with scratch for a workflow of this size."""
     have = len(problem.reached), len(problem.successors)
     if tasks <= have[0] and edges <= have[1]:
         return problem
@@ -103,7 +103,7 @@ def with_room_for(problem: Problem, tasks: int, edges: int) -> Problem:
 
 
 def _tables(tasks: int, edges: int) -> dict[str, np.ndarray]:
-    """Scratch for the DAG of a workflow of so many tasks and edges."""
+    """Scratch for the DAG of a workflow of this size."""
     return {
         "tables": np.zeros((DAG_TABLES, tasks + 1), dtype=np.int64),
         "successors": np.zeros(edges, dtype=np.int64),

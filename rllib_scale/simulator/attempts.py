@@ -67,7 +67,7 @@ def remove_waiting(b, at, state, p):  # type: ignore[no-untyped-def]
 
 @internal
 def set_room(b, j, state):  # type: ignore[no-untyped-def]
-    """What could start on server j now: nothing, where it takes no tasks, has no free place or is reserved."""
+    """Capacity of server j for a start now: none, where it takes no tasks, has no free place or is reserved."""
     before = state.room[b, j] >= 0.0
     is_open = state.limit[b, j] >= 0.0 and state.free_places[b, j] > 0 and state.extra[b, j] == 0.0
     state.room[b, j] = state.free[b, j] if is_open else -1.0
@@ -77,9 +77,9 @@ def set_room(b, j, state):  # type: ignore[no-untyped-def]
 
 @internal
 def show(b, j, state, problem):  # type: ignore[no-untyped-def]
-    """What server j shows of the tasks that run on it, after one began or ended. The one place that decides it."""
+    """Update what server j reports of its running tasks, after one began or ended. Decided here alone."""
     server, p = problem.servers[j], problem.parameters[0]
-    # Added up anew, in the order of places: a running difference would depend on the order of ends in its last digits.
+    # Summed again, in the order of places: a running difference would depend on the order of ends in its last digits.
     used, next_end, running = 0.0, np.inf, 0
     for place in range(server.first_place, server.first_place + server.max_concurrent):
         if state.finish[b, place] < np.inf:
@@ -114,7 +114,7 @@ def leave_if_done(b, j, state, problem):  # type: ignore[no-untyped-def]
 
 @internal
 def input_of(b, row, predecessor, state):  # type: ignore[no-untyped-def]
-    """What a task needs of its first predecessor [GB]."""
+    """Input of a task from its first predecessor [GB]."""
     return state.details[b, row].input if state.env[b].per_edge else predecessor.output
 
 
@@ -158,7 +158,7 @@ def start(b, row, j, state, problem):  # type: ignore[no-untyped-def]
     places = places_of(b, row, state, p)
     before = delay if p.transfer else 0.0
     taken = before + execution
-    # From outside nobody knows the end before it is told: the queue keeps the place, at a time that never comes.
+    # With outside events the end is unknown until it is reported: the queue keeps the place, at infinity.
     finish = FAR if env.outside else env.clock + taken
     # Any free place is as good; the lowest keeps runs comparable.
     place = server.first_place
@@ -209,7 +209,7 @@ def leave_queue(b, place, state):  # type: ignore[no-untyped-def]
 
 @rare
 def fail_attempt(b, place, state, problem):  # type: ignore[no-untyped-def]
-    """The task of a place fails before its end, and waits anew: from now on, or until a lost input is made again."""
+    """The task of a place fails before its end, and waits again: from now on, or until a lost input is made again."""
     env, p, row = state.env[b], problem.parameters[0], state.running[b, place]
     task, detail, log = state.tasks[b, row], state.details[b, row], state.log[b, state.attempt[b, place]]
     leave_queue(b, place, state)

@@ -43,7 +43,7 @@ def expected_sizes(config: EnvConfig, problem: layout.Problem) -> tuple[int, int
 
 
 def with_room(state: layout.State, problem: layout.Problem, workflows: int, tasks: int, edges: int) -> layout.State:
-    """The arrays, enlarged to at least so many workflows, tasks and edges in each environment."""
+    """The arrays, enlarged to at least this number of workflows, tasks and edges in each environment."""
     edges = _edges(edges, problem)
     widths = {"workflows": workflows, "edges": edges, "moved": edges} | dict.fromkeys(OF_TASKS, tasks)
     larger = {
@@ -55,12 +55,12 @@ def with_room(state: layout.State, problem: layout.Problem, workflows: int, task
 
 
 def with_log(state: layout.State, attempts: int) -> layout.State:
-    """The arrays, with room for so many attempts in each environment."""
+    """The arrays, with room for this number of attempts in each environment."""
     return state._replace(log=_enlarged(state.log, attempts))
 
 
 def _edges(count: int, problem: layout.Problem) -> int:
-    """Positions that so many edges take."""
+    """Positions that this number of edges takes."""
     # Successors, and where input comes from all predecessors, these too.
     return count * (1 + int(problem.parameters[0]["from_all"]))
 

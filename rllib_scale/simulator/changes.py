@@ -19,7 +19,7 @@ from rllib_scale.workloads.random_numbers import exponential, seed_stream
 EVENTS = ("join", "drain", "fail")
 JOIN, DRAIN, FAIL = range(3)
 TO_FAIL, TO_DEPART, TO_LEAVE, TO_JOIN = range(4)
-"""What a server that changes at random does next."""
+"""Next phase of a server that changes at random."""
 FIRST_STREAM = 2
 
 
@@ -91,7 +91,7 @@ def _event_of(phase):  # type: ignore[no-untyped-def]
 
 @compiled
 def _following(rng, time, phase, failure_rate, departure_rate, repair, notice, return_after):  # type: ignore[no-untyped-def]
-    """What comes after the change of that phase, and when."""
+    """The phase after this one, and when it begins."""
     if phase == TO_DEPART:
         return time + notice, TO_LEAVE
     if phase == TO_JOIN:

@@ -101,7 +101,7 @@ class Engine:
         return action_mask(self.config, self.fit)
 
     def answerable(self, actions: np.ndarray) -> np.ndarray:
-        """(B,) bool: whether each of the actions (B,), within their range, stands for an answer that `step` takes.
+        """(B,) bool: whether each of the actions (B,), within their range, is an answer that `step` takes.
 
         No answer: a candidate that is not there, as fewer wait.
         """
@@ -225,7 +225,7 @@ class Engine:
         return outcome
 
     def snapshot(self, b: int = 0) -> Snapshot:
-        """What there is in environment b now."""
+        """State of environment b now."""
         return take_snapshot(self._checked(b), self._state, self._problem_now)
 
     def waits(self, b: int = 0) -> bool:
@@ -233,7 +233,7 @@ class Engine:
         return len(self.snapshot(b).ready) > 0
 
     def view(self) -> View:
-        """What rounds need of all environments now; the engine's own arrays, which the next call overwrites.
+        """State that rounds need of all environments now; the engine's own arrays, which the next call overwrites.
 
         New workflows are counted when they are first seen: call it at every event.
         """
@@ -338,7 +338,7 @@ class Engine:
         return [np.ascontiguousarray(table) for table in tables]
 
     def _make_log_room(self, attempts: int) -> None:
-        """Let the log have room for so many more attempts in each environment."""
+        """Make room in the log for more attempts in each environment."""
         self._spare -= attempts
         if self._spare < 0:
             most = int(self._state.env["num_started"].max()) + attempts

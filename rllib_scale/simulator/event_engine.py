@@ -109,7 +109,7 @@ class EventEngine(OutsideState):
         _end_round(False, self._table)
         self._fit_is_known = False
         env = self._state.env[0]
-        # Differences: the engine's own sums begin anew when a router's replicas change, these go on.
+        # Differences: the engine's own sums restart when a router's replicas change, these go on.
         before, sum_s = int(env["workflows_completed"]), float(env["makespan_sum"])
         result = what(*about, self._table)
         self.num_ended += int(env["workflows_completed"]) - before
@@ -117,7 +117,7 @@ class EventEngine(OutsideState):
         return result
 
     def failed(self, attempt: Attempt) -> None:
-        """An attempt came to nothing: its task waits anew."""
+        """An attempt came to nothing: its task waits again."""
         self._tell(_failed, self._checked_attempt(attempt))
         del self.attempts[attempt.place]
 
@@ -140,7 +140,7 @@ class EventEngine(OutsideState):
         return runs
 
     def stopped(self, attempt: Attempt) -> None:
-        """What was given up has stopped: its place is free."""
+        """An abandoned attempt has stopped: its place is free."""
         self._tell(_stopped, self._checked_attempt(attempt, is_stopping=True))
         self.stopping.discard(attempt.place)
         del self.attempts[attempt.place]
@@ -150,7 +150,7 @@ class EventEngine(OutsideState):
         self._tell(_change, self._checked_server(server, is_there=False), JOIN)
 
     def leave(self, server: int) -> None:
-        """A server is gone; what ran on it waits anew."""
+        """A server is gone; its tasks wait again."""
         self._tell(_change, self._checked_server(server, is_there=True), FAIL)
         for place in [place for place, attempt in self.attempts.items() if attempt.server == server]:
             del self.attempts[place]
@@ -248,7 +248,7 @@ class EventEngine(OutsideState):
         return int(self._state.env["num_started"][0])
 
     def _tell_of_starts(self, before: int) -> None:
-        """Tell of the attempts that have started since the log had so many rows."""
+        """Report the attempts that have started since the log had `before` rows."""
         for row in self._state.log[0, before : self._state.env["num_started"][0]]:
             attempt = self._attempt_of(row)
             self.num_started += 1

@@ -1,4 +1,4 @@
-"""What happens in one environment as its clock runs: workflows arrive, tasks complete, others become ready."""
+"""Events of one environment: workflows arrive, tasks complete, others become ready."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def next_event(env):  # type: ignore[no-untyped-def]
 
 @internal
 def run_to_target(b, state, problem):  # type: ignore[no-untyped-def]
-    """Let everything happen until `env.target`, where the clock then stands.
+    """Process all events until `env.target`, the new time.
 
     At one time tasks complete first, then release delays end, then workflows arrive, then servers change.
     """

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rllib_scale.compiled import internal
 
 BY_RANK, BY_ARRIVAL, BY_READY, BY_FINISH = range(4)
-"""What comes first: the waiting task of the largest rank [SCALE, sec. 4.1, level 1], and of equal ones the first that
+"""First in a heap: the waiting task of the largest rank [SCALE, sec. 4.1, level 1], and of equal ones the first that
 was ready, or not; the task that is ready first; the place that finishes first. Ties go to the lowest index: tasks are
 numbered by workflow, in order of arrival."""
 

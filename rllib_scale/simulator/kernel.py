@@ -26,7 +26,7 @@ from rllib_scale.simulator.state import DISPATCHED, NONE, ROUNDS, RUNNING, STEPS
 from rllib_scale.simulator.writers import write_observation
 
 DONE, REFUSED, TOO_SMALL = range(3)
-"""What comes of a step of a batch."""
+"""Result of a step of a batch."""
 
 
 @internal
@@ -69,7 +69,7 @@ def fit_batch(table):  # type: ignore[no-untyped-def]
 
 @internal
 def is_answer(b, action, state):  # type: ignore[no-untyped-def]
-    """Whether an action stands for an answer that can be given now."""
+    """Whether an action is a valid answer now."""
     env = state.env[b]
     K, N = state.fit.shape[1], state.fit.shape[2]
     if action < 0:

@@ -113,7 +113,7 @@ def add(b, arrival, n, demand, e, edges, moved, first, at, state, problem):  # t
         task, detail = state.tasks[b, first + k], state.details[b, first + k]
         task.left, task.memory, task.output = demand[k].compute, demand[k].memory, demand[k].output
         task.workflow, task.place = w, NONE
-        # The edges of all workflows stand in one array: a task knows where its successors begin.
+        # The edges of all workflows are in one array: a task knows where its successors begin.
         task.first_successor = at + tables[FIRST, k]
         task.num_successors = tables[FIRST, k + 1] - tables[FIRST, k]
         task.num_missing, task.first_predecessor = 0, NONE

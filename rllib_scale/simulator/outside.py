@@ -73,12 +73,12 @@ def order_anew(table):  # type: ignore[no-untyped-def]
 
 
 (FINE, NO_TASK, DEMAND, EDGE, EDGE_GB, CYCLE, BEFORE_FIRST) = range(7)
-"""What may be wrong with a workflow."""
+"""Faults of a workflow."""
 
 
 @compiled
 def wrong_in(demand, edges, moved, has_home, table):  # type: ignore[no-untyped-def]
-    """What is wrong with a workflow, and at which task or edge; see `arrive_now`. There is room for it."""
+    """The fault of a workflow, and its task or edge; see `arrive_now`. There is room for it."""
     problem = problem_of(table)
     if len(demand) <= has_home:
         return NO_TASK, 0
@@ -179,7 +179,7 @@ def arrive_now(number, arrival, home, first, at, demand, edges, moved, table):  
 
 @internal
 def _count_busy(place, state, problem):  # type: ignore[no-untyped-def]
-    """What runs on a place has ended: its time counts for each place that it took."""
+    """The attempt on a place has ended: its time counts for each place that it took."""
     took = state.env[B].clock - state.log[B, state.attempt[B, place]].start
     taken = places_of(B, state.running[B, place], state, problem.parameters[0])
     state.busy[B, problem.server_of[place]] += took * taken
@@ -200,7 +200,7 @@ def ended(place, table):  # type: ignore[no-untyped-def]
 
 @compiled
 def failed(place, table):  # type: ignore[no-untyped-def]
-    """The attempt of a place came to nothing: its task waits anew."""
+    """The attempt of a place came to nothing: its task waits again."""
     fail_attempt(B, place, state_of(table), problem_of(table))
 
 
@@ -303,7 +303,7 @@ def is_waiting(workflow, task, table):  # type: ignore[no-untyped-def]
 
 @compiled
 def stopped(place, table):  # type: ignore[no-untyped-def]
-    """What ran on a place and was given up has stopped."""
+    """The abandoned attempt on a place has stopped."""
     state, problem = state_of(table), problem_of(table)
     _stop(place, state, problem)
 
@@ -317,11 +317,11 @@ def _stop(place, state, problem):  # type: ignore[no-untyped-def]
 
 @compiled
 def change_server(j, event, table):  # type: ignore[no-untyped-def]
-    """A server joins, drains or fails: what ran there waits anew, and what was given up there has stopped."""
+    """A server joins, drains or fails: its tasks wait again, and abandoned ones have stopped."""
     state, problem = state_of(table), problem_of(table)
     first = problem.servers[j].first_place
     for place in range(first, first + problem.servers[j].max_concurrent if event == FAIL else first):
-        # Those that were given up and still run here have stopped with the server; they do not wait anew.
+        # Abandoned attempts that still ran here stop with the server; their tasks do not wait again.
         row = state.running[B, place]
         if row >= 0 and state.tasks[B, row].place != place:
             _stop(place, state, problem)

@@ -35,7 +35,7 @@ def _end_round(state, p):  # type: ignore[no-untyped-def]
 def _ask(state, problem):  # type: ignore[no-untyped-def]
     """Offer the next tasks of the round; whether an answer can change anything."""
     env, p = state.env[B], problem.parameters[0]
-    # With a mask tasks that no open server has room for are passed over in this round, and block nobody.
+    # With a mask tasks that no open server has room for are skipped in this round, and block no other.
     filtered = p.feasible_only != 0
     offer(B, filtered and p.reserve != 0, state, problem)
     wanted = env.num_offered > 0 and env.num_open > 0 and (not filtered or some_candidate_open(B, state, problem))
@@ -79,7 +79,7 @@ def step_on(action, state, problem):  # type: ignore[no-untyped-def]
 
 
 NOT_ASKED = -1
-"""Of `step_in_round`: the action is no answer that can be given now."""
+"""Result of `step_in_round`: the action is not valid now."""
 
 
 @compiled

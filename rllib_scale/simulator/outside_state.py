@@ -49,7 +49,7 @@ class Attempt(NamedTuple):
 
     @property
     def expected_s(self) -> float:
-        """How long it should take, transfer included [s]."""
+        """Expected duration, transfer included [s]."""
         return self.expected_end_s - self.start_s
 
 
@@ -119,7 +119,7 @@ class OutsideState(Engine):
         return int(self._state.env["next_number"][0])
 
     def running(self) -> list[Attempt]:
-        """What runs and is not being stopped, by place."""
+        """Running attempts that are not being stopped, by place."""
         return [self.attempts[place] for place in sorted(self.attempts) if place not in self.stopping]
 
     def is_running(self, attempt: Attempt) -> bool:
@@ -269,8 +269,8 @@ class OutsideState(Engine):
     # ------------------------------------------------------------------ room
 
     def _make_workflow_room(self, tasks: int, edges: int) -> None:
-        """Room for a workflow of so many tasks and edges; what has ended is forgotten before arrays grow."""
-        # An edge stands once with its predecessor, and again with its successor where input comes from all.
+        """Make room for a workflow of this size; what has ended is forgotten before arrays grow."""
+        # An edge is stored with its predecessor, and again with its successor where input comes from all.
         per_edge = 1 + int(self._problem_now.parameters[0]["from_all"])
         state, problem = self._state, with_room_for(self._problem_now, tasks, edges)
         if not self._has_room(tasks, per_edge * edges):

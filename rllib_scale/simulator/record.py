@@ -1,4 +1,4 @@
-"""What there is to tell of an episode: its metrics and its schedule."""
+"""Metrics and schedule of an episode."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SCHEDULE = np.dtype(
 
 @partial(compiled, allocates=True)
 def summarise(b, table, tier, num_tiers):  # type: ignore[no-untyped-def]
-    """Sums over environment b as it stands, in the order in which `metrics` reads them. `tier` (N,), -1: no server."""
+    """Sums over environment b, in the order in which `metrics` reads them. `tier` (N,), -1: no server."""
     state, problem = state_of(table), problem_of(table)
     env, servers = state.env[b], problem.servers
     # A task that has not ended counts its stay so far: the mean over all tasks that arrived.

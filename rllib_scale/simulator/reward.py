@@ -20,7 +20,7 @@ REWARD_PARAMETERS = tuple(name for name, field in RewardConfig.model_fields.item
 
 @internal
 def reward_of_start(execution_s, delay_s, energy_j, p):  # type: ignore[no-untyped-def]
-    """Of a task that starts.
+    """Reward of a task that starts.
 
     The paper's exponential pays for fast execution; what communication and energy cost is taken off [SCALE, sec. 4.1].
     """
@@ -35,11 +35,11 @@ def reward_of_start(execution_s, delay_s, energy_j, p):  # type: ignore[no-untyp
 
 @internal
 def reward_of_invalid(p):  # type: ignore[no-untyped-def]
-    """Of an answer that names a server on which the task can neither start nor wait."""
+    """Reward of an answer that names a server on which the task can neither start nor wait."""
     return p.invalid_reward if p.reward == PAPER else 0.0
 
 
 @internal
 def reward_of_time(env, p):  # type: ignore[no-untyped-def]
-    """Of the time since the last decision; `env.area` is the integral of the tasks in the system over it [s]."""
+    """Reward of the time since the last decision; `env.area` is the integral of the tasks in the system over it [s]."""
     return -env.area if p.reward == TASKS_IN_SYSTEM else 0.0

@@ -37,7 +37,7 @@ from rllib_scale.workloads.fitting import fits
 
 @internal
 def fit_of(b, row, j, state, problem):  # type: ignore[no-untyped-def]
-    """How server j is for a task: CLOSED, TAKEN or OPEN. The one place where that is decided."""
+    """State of server j for a task: CLOSED, TAKEN or OPEN. Decided here alone."""
     memory, server, p = state.tasks[b, row].memory, problem.servers[j], problem.parameters[0]
     places, labels = places_of(b, row, state, p), labels_of(b, row, state, p)
     if fits(memory, places, labels, state.room[b, j], state.free_places[b, j], server.labels):
@@ -151,7 +151,7 @@ def reserve(b, row, j, state, problem):  # type: ignore[no-untyped-def]
     if state.extra[b, j] == 0.0:
         state.reserved[b, env.num_reserved] = j
         env.num_reserved += 1
-    # What will run beside it: its own places will be taken by nobody else.
+    # What will run beside it: no other task will take its places.
     places = places_of(b, row, state, p)
     others = min(server.max_concurrent - state.free_places[b, j], server.max_concurrent - places)
     execution = task.left * error_of(b, row, state, p) / server.capacity * (1.0 + server.slowdown * others)
@@ -163,7 +163,7 @@ def reserve(b, row, j, state, problem):  # type: ignore[no-untyped-def]
 
 @internal
 def outcome_of(b, row, j, state, problem):  # type: ignore[no-untyped-def]
-    """What comes of naming server j for a waiting task: STARTED, WAITS, BUSY or NO_FIT. Decided here alone."""
+    """Result of naming server j for a waiting task: STARTED, WAITS, BUSY or NO_FIT. Decided here alone."""
     fit = fit_of(b, row, j, state, problem)
     if fit == OPEN:
         return STARTED
@@ -196,7 +196,7 @@ def answer(b, action, state, problem):  # type: ignore[no-untyped-def]
     env, p = state.env[b], problem.parameters[0]
     K, N = state.fit.shape[1], state.fit.shape[2]
     env.decisions += 1
-    # The integral of the time reward begins anew with each decision.
+    # The integral of the time reward restarts at each decision.
     env.area = 0.0
     env.decided = env.clock
     if action == K * N:
@@ -288,7 +288,7 @@ def close(b, is_round, state, problem):  # type: ignore[no-untyped-def]
         state.extra[b, state.reserved[b, i]] = 0.0
         set_room(b, state.reserved[b, i], state)
     env.num_reserved = env.in_round = 0
-    # The clock stands unless something waits: then nothing changes before the next event.
+    # Time advances only if a task waits: then nothing changes before the next event.
     env.target = env.clock
     if env.num_ready > 0 and env.decisions < p.max_decisions:
         # No event would ever come: without this an agent that only waits would stop the clock for good.

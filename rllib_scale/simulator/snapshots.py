@@ -98,7 +98,7 @@ def _sources(b: int, rows: np.ndarray, state: State, problem: Problem) -> tuple[
 
 
 def _inputs(b: int, rows: np.ndarray, state: State, problem: Problem) -> np.ndarray:
-    """What is moved for the tasks of these rows, INPUT; the engine's own account is `attempts.transfer_time`."""
+    """Data moved for the tasks of these rows, INPUT; the engine's own account is `attempts.transfer_time`."""
     at, source, transfer_s = _sources(b, rows, state, problem)
     place = state.tasks["place"][b, source]
     ran = place >= 0

@@ -176,16 +176,16 @@ CHANGE = np.dtype([("time", "f8"), ("event", "i8"), ("server", "i8")])
 
 RUNNING, AT_HORIZON, ALL_DONE, AT_MAX_DECISIONS = range(4)
 STEPS, ROUNDS, DISPATCHED = range(3)
-"""What wakes the scheduler: a candidate, a server for it; or any task that waits."""
+"""Events that wake the scheduler: a candidate, a server for it; or any task that waits."""
 UP, DRAINING, AWAY = range(3)
 TO_END, FAILED = range(2)
-"""Of an attempt: it runs or ran to its end, or its server failed."""
+"""States of an attempt: it runs or ran to its end, or its server failed."""
 NONE = -1
 """No task row, no log row, or no place."""
 NOWHERE = -2
 """Place of a task without work that has ended."""
 FAR = 1e300
-"""Finish [s] of an attempt that runs until somebody says that it has ended."""
+"""Finish [s] of an attempt whose end is reported from outside."""
 
 
 class State(NamedTuple):
@@ -231,7 +231,7 @@ class State(NamedTuple):
 
 
 class Problem(NamedTuple):
-    """What does not change during a run: parameters and servers; and scratch for the largest workflow."""
+    """Constants of a run: parameters and servers; and scratch for the largest workflow."""
 
     parameters: Annotated[np.ndarray, "1", PARAMETERS]
     workload: Annotated[np.ndarray, "1", WORKLOAD]
@@ -253,7 +253,7 @@ class Problem(NamedTuple):
 
 @cache
 def arrays_in(layout: type[NamedTuple]) -> dict[str, tuple[str, np.dtype[Any], Any]]:
-    """Of each array of State or Problem, in their order, its dimensions, its type, and what it holds at first."""
+    """Dimensions, type and initial value of each array of State or Problem, in their order."""
     hints = get_type_hints(layout, include_extras=True)
     found = {name: (*hint.__metadata__, 0) for name, hint in hints.items()}
     return {name: (dimensions, np.dtype(kind), first) for name, (dimensions, kind, first, *_) in found.items()}

@@ -62,7 +62,7 @@ class ViewWriter:
         return self.shape == (state.tasks.shape, state.workflows.shape, state.edges.shape)
 
     def keep(self, workflows: np.ndarray) -> None:
-        """Of the first environment only these workflows (K,) are left, by their former rows."""
+        """Keep only these workflows (K,) of the first environment, by their former rows."""
         written = workflows[workflows < self._left.shape[1]]  # others have come since, and are new
         self._left[0, : len(written)] = self._left[0, written]
         for name in ("arrived", "first_live"):
@@ -162,7 +162,7 @@ def _write_input(b, source, gb, out, to, state, problem):  # type: ignore[no-unt
 
 @internal
 def _write_system(b, to, left, counted, state, problem):  # type: ignore[no-untyped-def]
-    """What has not ended; and the workflows that were not there before, or have completed since.
+    """Tasks that have not ended; and the workflows that were not there before, or have completed since.
 
     A workflow is only looked at again when the number of its tasks that have ended, or are seen, has changed.
     """

@@ -15,12 +15,12 @@ from rllib_scale.evaluation.candidates import Outcomes
 from rllib_scale.schedulers.context import Floats
 
 MULTIPLIERS = np.array([8.0, 3.0])
-"""Of what the tails of calls and of turns exceed, in the first generation: with less the search first gives up the tail
-of calls, and most of its generations win it back."""
+"""Weights of the excess of the tails of calls and of turns, in the first generation: with less the search first gives
+up the tail of calls, and most of its generations win it back."""
 RATE = 2.0
-"""Of the steps of the multipliers, for each unit that is exceeded."""
+"""Step of a multiplier for each unit of excess."""
 MARGIN = np.array([0.05, 0.03])
-"""By which the tails of a training are to be shorter, so that they are not longer on other sessions."""
+"""The tails in a training must be shorter by this, so that they are not longer on other sessions."""
 
 
 class Compared(NamedTuple):

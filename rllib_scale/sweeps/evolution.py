@@ -37,23 +37,23 @@ from rllib_scale.sweeps.validated import NORMALS, TRAINING, Played, draw_instanc
 UNSCALED = 10.0
 """Initial steps of a row grow in proportion to its largest weight from this weight on."""
 ADAPTIVE_SCALES = {"kappa": 0.5, "penalty": 0.12}
-"""Of the initial steps of rows of the map of `adaptive-price`; of the others ADAPTIVE_SCALE."""
+"""Factors of the initial steps of rows of the map of `adaptive-price`; of the others ADAPTIVE_SCALE."""
 ADAPTIVE_SCALE = 0.25
 GATE_SCALE = 0.2
-"""Of the initial steps of the terms of a gate, whose unit is the memory: a fifth more of it costs half the speed."""
+"""Factor of the initial steps of the terms of a gate, whose unit is the memory: a fifth more halves the speed."""
 INDEX_SCALE = 0.1
-"""Of those of the other terms of `release`, which begins in the order of the rule."""
+"""Factor of those of the other terms of `release`, which begins in the order of the rule."""
 NETWORK_SCALES = {"gate": GATE_SCALE, "skip.weight": 1.0, "skip.bias": 1.0, "pointer_query.weight": 2.0}
 NETWORK_SCALE = 0.3
-"""Of the initial steps of a network's other parameters."""
+"""Factor of the initial steps of a network's other parameters."""
 FULL = AdaptivePriceParameters(strength=1.0)
-"""Of the candidates: what is exported counts less by default, as on clusters outside the family less is better."""
+"""Parameters of the candidates: an exported map counts less by default, which is better outside the family."""
 LONGEST_S = 86_400.0
 """A generation: a runner that is slow must not be left out."""
 
 
 class _Weights(NamedTuple):
-    """What is searched by a method: weights (R, C) to begin with, and the policy of other ones."""
+    """The search space of a method: initial weights (R, C), and the policy of other ones."""
 
     initial: Floats
     scales: Floats  # (R,) of the initial steps of each row
@@ -110,7 +110,7 @@ def _release(base: str, weights: Floats) -> ReleaseIndex:
 
 
 class RuleSearch:
-    """What `EvolutionStrategies` searches for a trial: weights of its rule on the episodes that the trial draws."""
+    """The search of a trial for `EvolutionStrategies`: weights of its rule on the episodes that the trial draws."""
 
     memory: Any = None
 
@@ -134,7 +134,7 @@ class RuleSearch:
         return scores(played, self.settings.objective, [job.weight for job in jobs]), self.logged(played)
 
     def logged(self, played: list[Outcomes]) -> dict[str, float]:
-        """What the training table has of a generation."""
+        """Values of a generation for the training table."""
         return {
             "decisions": float(sum(outcomes.decisions.sum() for outcomes in played)),
             "completed": float(np.mean([outcomes.completed for outcomes in played])),
@@ -211,7 +211,7 @@ class PriceSearch(TrainedByRLlib):
         return self.spread(partial(RuleSearch.play, self.search, weights), [(instance,) for instance in instances])
 
     def play_rule(self, instances: Sequence[Instance]) -> list[Outcomes]:
-        """Of one that releases its base."""
+        """Outcomes of the base of one that releases."""
         rule = self.search.settings.base if self.is_constrained else None
         return self.spread(partial(play_base, rule=rule), [(instance,) for instance in instances])
 
