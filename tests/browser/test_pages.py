@@ -379,7 +379,6 @@ def test_no_view_has_a_grave_fault_of_accessibility(
 
 
 @pytest.mark.slow
-@pytest.mark.slow
 @pytest.mark.parametrize("view", ["Results", "Training"])
 def test_the_panels_of_a_chart_keep_apart_on_a_narrow_page(
     artificial: tuple[Path, str, int], page: Page, view: str
@@ -401,6 +400,7 @@ def test_the_panels_of_a_chart_keep_apart_on_a_narrow_page(
     assert page.evaluate("document.documentElement.scrollWidth") <= 390, "nothing is wider than the page"
 
 
+@pytest.mark.slow
 def test_the_keyboard_alone_changes_view_and_filter(artificial: tuple[Path, str, int], page: Page) -> None:
     _, url, _ = artificial
     open_view(page, url)
