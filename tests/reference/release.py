@@ -64,7 +64,14 @@ class ReleasingGate(Gate):
         terms = [new, new * held, log(1 + calls), float(is_here), 1.0, held, log(1 + self.time - call.asked)]
         terms += [active / memory - 1, 10 * call.prompt / size]
         room = 1.0 if is_here else self.settings.gate - self.count(at, (call, call.prompt)) / size
-        return room + sum(weight * term for weight, term in zip(self.gate, terms, strict=True)) >= 0
+        return room + self.learned() * sum(weight * term for weight, term in zip(self.gate, terms, strict=True)) >= 0
+
+    def learned(self) -> float:
+        """How much the weights count: from 0 at .9 of the tokens that the gate allows to 1 at all of them."""
+        if self.settings.gate == 0:
+            return 1.0
+        active = sum(self.count(at) for at in range(len(self.replicas)))
+        return min(1.0, max(0.0, (active / (self.settings.gate * self.memory()) - 0.9) / 0.1))
 
     def left(self, call: Call, at: int) -> float:
         """Share of a replica's memory that the gate leaves beside a call."""
@@ -144,7 +151,7 @@ class ReleasingGate(Gate):
             return False
         self.asked_about += 1
         best = max(candidates, key=lambda call: self.index(call, time))
-        if not must and self.index(best, time) < 0:
+        if not must and self.learned() > 0 and self.index(best, time) < 0:
             self.refused += 1
             return False
         assert self.offer(best, time)

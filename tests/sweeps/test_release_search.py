@@ -18,7 +18,16 @@ from rllib_scale.config import TrialConfig  # noqa: E402
 from rllib_scale.evaluation.candidates import Instance, Outcomes, outcomes_of, play_base  # noqa: E402
 from rllib_scale.evaluation.play import play  # noqa: E402
 from rllib_scale.policies.make import make_policy  # noqa: E402
-from rllib_scale.sweeps.constrained import MARGIN, RATE, Compared, is_allowed, penalised, raised, ratios  # noqa: E402
+from rllib_scale.sweeps.constrained import (  # noqa: E402
+    MARGIN,
+    MULTIPLIERS,
+    RATE,
+    Compared,
+    is_allowed,
+    penalised,
+    raised,
+    ratios,
+)
 from rllib_scale.sweeps.evolution import PriceSearch  # noqa: E402
 from rllib_scale.sweeps.validated import TRAINING, draw_instances  # noqa: E402
 from simulator.replicas.fleets import BASE, TRAINED  # noqa: E402
@@ -45,6 +54,30 @@ def test_a_short_search_gains_on_episodes_that_it_never_saw_and_exports_what_it_
     found = ratios([Compared(outcomes_of(policy, 1, each), play_base(each, BASE)) for each in new], [1.0] * 8)
     assert found[0, 0] < -0.02, "the mean of calls"
     search.stop()
+
+
+def memory_of(search: PriceSearch) -> Any:
+    return search.inner.algorithm.search.memory
+
+
+def test_it_goes_on_to_the_bit_and_runners_change_nothing(tmp_path: Path) -> None:
+    whole, cut = PriceSearch(trial()), PriceSearch(trial())
+    first = whole.epoch(1)
+    assert first["objective"] == cut.epoch(1)["objective"]
+    assert (memory_of(cut) != MULTIPLIERS).any(), "the multipliers have moved where it is interrupted"
+    cut.save(tmp_path / "state")
+    two = TrialConfig.of("release", seed=3, env=TRAINED, algorithm=SEARCH, resources={"env_runners": 2, "cpus": 0.01})
+    later, spread = PriceSearch(trial()), PriceSearch(two)
+    later.load(tmp_path / "state")
+    spread.load(tmp_path / "state")
+    for number in (2, 3):
+        objectives = {search.epoch(number)["objective"] for search in (whole, later, spread)}
+        assert len(objectives) == 1, objectives
+    for search in (later, spread):
+        np.testing.assert_array_equal(whole.candidate(), search.candidate())
+        np.testing.assert_array_equal(memory_of(whole), memory_of(search))
+    for search in (whole, cut, later, spread):
+        search.stop()
 
 
 def test_without_a_better_one_the_rule_itself_is_exported(tmp_path: Path) -> None:

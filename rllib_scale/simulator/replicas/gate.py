@@ -11,7 +11,8 @@ A send makes room where agents become away, and where its own agent counted for 
 was longer.
 
 The gate of `release` follows the state: a weighted sum of GATE_TERMS is added to the room that it sees, and the
-score of `lmetric` is multiplied by exp of one of PLACE_TERMS.
+score of `lmetric` is multiplied by exp of one of PLACE_TERMS. Both count in proportion to how far the tokens of active
+agents, as a share of what the gate allows on all replicas, are from FADES[0] to FADES[1]: below the first not at all.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ active."""
 GATE_TERMS = (*PLACE_TERMS, "one", "held", "waited", "working_set", "prompt")
 """And 1, ln(1 + held calls per replica), ln(1 + seconds since the call was asked), tokens of active agents over the
 memory of all replicas less 1, 10 times the prompt over the memory of the replica."""
+FADES = (0.9, 1.0)
+"""Below the cliff weights that were searched past it would hold calls for which there is room."""
 _TERMS, _PLACE = len(PLACE_TERMS), len(GATE_TERMS)
 
 
@@ -190,6 +193,10 @@ def weigh_replicas(fleet, known, weights):  # type: ignore[no-untyped-def]
     if len(weights) == 0:
         return
     now, more = fleet.now[0], weights[_TERMS:]
+    now.learned = share = 1.0
+    if now.gate > 0.0:
+        filled = now.active_tokens / (now.gate * now.memory)
+        now.learned = share = min(1.0, max(0.0, (filled - FADES[0]) / (FADES[1] - FADES[0])))
     held = math.log1p(now.held / len(fleet.replicas))
     shared = more[0] + more[1] * held + more[3] * (now.active_tokens / now.memory - 1.0)
     for replica in range(len(fleet.replicas)):
@@ -201,9 +208,10 @@ def weigh_replicas(fleet, known, weights):  # type: ignore[no-untyped-def]
             memory_now(seen, now.time),
             here.step_s + here.call_s * seen.decoding + here.context_s * seen.context,
         )
-        here.more, here.lean = shared + _weighted(terms, weights), _weighted(terms, weights[_PLACE:])
-        here.more_per_new = weights[0] + weights[1] * held
-        here.lean_per_new = weights[_PLACE] + weights[_PLACE + 1] * held
+        here.more = share * (shared + _weighted(terms, weights))
+        here.lean = share * _weighted(terms, weights[_PLACE:])
+        here.more_per_new = share * (weights[0] + weights[1] * held)
+        here.lean_per_new = share * (weights[_PLACE] + weights[_PLACE + 1] * held)
 
 
 @rare
@@ -230,9 +238,10 @@ def open_to(fleet, known, index, replica, weights):  # type: ignore[no-untyped-d
         more = weights[_TERMS:]
         new = _prefill(here, call.target, found(known, call, replica))
         active = 1.0 if active_at(fleet, call) == replica else 0.0
-        here.place = here.lean + here.lean_per_new * new + weights[_PLACE + 6] * active
-        room += here.more + here.more_per_new * new + weights[6] * active
-        room += more[2] * math.log1p(now.time - call.asked_s) + more[4] * 10.0 * call.prompt / here.kv_tokens
+        here.place = here.lean + here.lean_per_new * new + now.learned * weights[_PLACE + 6] * active
+        own = weights[6] * active + more[2] * math.log1p(now.time - call.asked_s)
+        own += more[4] * 10.0 * call.prompt / here.kv_tokens
+        room += here.more + here.more_per_new * new + now.learned * own
     return room >= 0.0
 
 
@@ -252,7 +261,7 @@ def may_be_open(fleet, replica, weights, least, most):  # type: ignore[no-untype
         return True
     room = now.gate - (here.active + least[1]) / here.kv_tokens
     if len(weights) > 0:
-        waited, prompt = weights[_TERMS + 2], weights[_TERMS + 4] * 10.0 / here.kv_tokens
+        waited, prompt = now.learned * weights[_TERMS + 2], now.learned * weights[_TERMS + 4] * 10.0 / here.kv_tokens
         room += here.more + max(0.0, here.more_per_new * _prefill(here, most[0], 0))
         room += max(waited * math.log1p(now.time - least[2]), waited * math.log1p(now.time - most[2]))
         room += max(prompt * least[0], prompt * most[0])

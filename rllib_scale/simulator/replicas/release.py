@@ -3,8 +3,9 @@
 Candidates are the first CANDIDATES of the held calls, by the order of release, that fit somewhere open, or a replica
 that has nothing to do; of the first LOOKED in line, or of all while there is such a replica. It is asked after an
 event; again after a release; and after "none" not before the next event. None may not be the answer while a candidate
-fits a replica that has nothing to do. While calls are held, one that is asked lines up, too, unless its agent is
-active. Where no call is held, nothing is asked. The rule places the call that goes.
+fits a replica that has nothing to do, or while so few agents are active that the weights of the gate do not count.
+While calls are held, one that is asked lines up, too, unless its agent is active. Where no call is held, nothing is
+asked. The rule places the call that goes.
 
 A call that has been held for longer than `head_after_s` is overdue. The one that asked first goes as soon as the gate
 of the rule, without weights, lets it through; until then the replica that has most room for it takes no other call,
@@ -106,7 +107,7 @@ def find_candidates(fleet, known, gate, how):  # type: ignore[no-untyped-def]
             count, must = count + 1, must or fits_idle
             if count == CANDIDATES:
                 break
-    return count, must
+    return count, must or now.learned == 0.0
 
 
 @rare

@@ -218,6 +218,7 @@ FLEET = np.dtype(
         ("releases", _I),  # whether a decision says which held call goes, see `release`
         ("overdue", _I),  # there: the call that goes next, as it was held for longer than `head_after_s`, or NONE
         ("reserved", _I),  # the replica that waits for it
+        ("learned", _F),  # share of its weights that counts, see `gate.weigh_replicas`
         # Of `thunder-agent`:
         ("interval_s", _F),  # between two times at which programs resume and are paused; 0: it is another rule
         ("resume_after_s", _F),
