@@ -31,6 +31,11 @@ class GateParameters(NoParameters):
         default=None, description="a call that was held longer goes to the head of the line; unset: none does"
     )
     offers: Count = Field(default=4, description="so many held calls are offered again at an event")
+    active_for_s: Positive | None = Field(
+        default=None,
+        description="an agent is active, and its context counts, for so long after its last answer; unset: as long as "
+        "`service.active_for_s`, or that of the router, says",
+    )
 
 
 class BoundedAffinityParameters(GateParameters):

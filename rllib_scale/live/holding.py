@@ -103,6 +103,8 @@ class HoldingRouter:
         check_router_knows(spec.name)
         rule: Any = REPLICA_RULES[spec.name](spec.parameters)
         self.settings, self._values, self._kind = settings, rule.values, settings.replica
+        own = dict(spec.parameters).get("active_for_s")
+        self._active_for_s = settings.active_for_s if own is None else own
         self._rng = new_generator(settings.seed, 0)
         self._asked, self._known = _Rows(ASKED), _Rows(KNOWN)
         self._requests: dict[Hashable, int] = {}  # -> row of `_asked`; the one that came first is the first
@@ -222,7 +224,7 @@ class HoldingRouter:
             session["home"] = session["counts_at"] = self._number(last.replica)
             session["tokens"], session["told"], self._told = last.prompt_tokens, 1, self._told + 1
             session["prefix"], session["shared"] = self._prefix(last.prefix, last.prefix_tokens), last.prefix_tokens
-            session["until_s"] = at_s + self.settings.active_for_s
+            session["until_s"] = at_s + self._active_for_s
 
     def start(self, key: Hashable, replica: str, start_s: float) -> None:
         """See `Routing.start`."""
@@ -263,7 +265,7 @@ class HoldingRouter:
         if self._sent.pop(key, None) is not None:
             self._events += 1
             session["running"] -= 1
-            session["until_s"] = self.clock() + self.settings.active_for_s
+            session["until_s"] = self.clock() + self._active_for_s
         self._asked.give(row)
         if (key,) in self._sessions:  # its session does not continue
             self._forget((key,))

@@ -28,7 +28,7 @@ RULES = (
     "two-choices:gate=1,offers=2",
     "round-robin-replica:gate=1",
     "bounded-affinity:gate=1,order=3",
-    "lmetric:gate=0.9,order=300",
+    "lmetric:gate=0.9,order=300,active_for_s=9",
     "lmetric",
     "cache-aware:gate=0.8,order=200,balance_abs_threshold=2,head_after_s=20",
     "weighted-scores:gate=1,running_requests=1,offers=1",
@@ -92,7 +92,9 @@ def agree(rule: str, seed: int, sessions: int) -> None:
     router.round(replicas, {})
     events = [(float(each["call"]["asked_s"]), 1, key) for key, each in enumerate(played)]
     events += [(float(each["call"]["end_s"]), 0, key) for key, each in enumerate(played)]
-    events += [(float(each["call"]["end_s"]) + ACTIVE_FOR_S, 2, key) for key, each in enumerate(played)]
+    spec: Any = parse_scheduler(rule)
+    active_for_s = dict(spec.parameters)["active_for_s"] or ACTIVE_FOR_S
+    events += [(float(each["call"]["end_s"]) + active_for_s, 2, key) for key, each in enumerate(played)]
     decided = dict[Any, tuple[float, str]]()
     for router.now_s, what, key in sorted(events):  # an end is acted on before the next call is asked, as in an episode
         call, prefix = played[key]["call"], int(played[key]["prefix"])

@@ -48,7 +48,7 @@ KINDS = MappingProxyType(
     }
 )
 """The rules of `rllib_scale.config.replica_rules.FLEET_RULES`."""
-LINE = ("gate", "order", "head_after_s", "offers")
+LINE = ("gate", "order", "head_after_s", "offers", "active_for_s")
 VALUES = (
     *LINE,
     "bound",
@@ -299,6 +299,8 @@ def set_gate(now, rule):  # type: ignore[no-untyped-def]
     """Let the gate and the line be those of a rule, the first of its values."""
     now.gate, now.order, now.most_offers = rule[1], rule[2], rule[4]
     now.head_after_s = rule[3] if rule[3] > 0.0 else np.inf
+    if rule[5] > 0.0:
+        now.active_for_s = rule[5]
 
 
 @rare

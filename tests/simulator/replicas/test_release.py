@@ -62,10 +62,11 @@ def agree(seed: int) -> tuple[int, int]:
         *world, lambda gate, call, is_open: [at for at in walks[call.session] if at in is_open], of, kind=kind
     )
     line = f"gate={of.gate},order={of.k},head_after_s={of.head_after_s or 1e9}"
+    line += f",active_for_s={of.active_for_s}" if of.active_for_s > 0 else ""  # in place of the problem's
     policy = ReleaseIndex(np.zeros(ReleaseIndex.size()), f"bounded-consistent-hashing:max_load_skew=1e9,{line}")
     policy.weights[-TERMS:] = weights
     policy.weights[[GATE_TERMS.index(name) for name in COUNTED]] = gate_weights
-    arrays, times = case.scripts.arrays, (of.active_for_s, of.ends_told)
+    arrays, times = case.scripts.arrays, (1e3 if of.active_for_s > 0 else 0.0, of.ends_told)
     empty = new_fleet(case.replicas, arrays, case.starts, case.live, case.closed_loop, *times)
     parts = list[Any]()
     played = run(empty, case.until_s, policy.values, new_generator(seed, 0), parts, of.caches)
