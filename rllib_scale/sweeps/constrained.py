@@ -14,10 +14,10 @@ import numpy as np
 from rllib_scale.evaluation.candidates import Outcomes
 from rllib_scale.schedulers.context import Floats
 
-MULTIPLIERS = np.array([8.0, 3.0])
-"""Weights of the excess of the tails of calls and of turns, in the first generation: with less the search first gives
-up the tail of calls, and most of its generations win it back."""
-RATE = 2.0
+MULTIPLIERS = np.array([4.0, 2.0])
+"""Weights of the excess of the tails of calls and of turns, in the first generation: with 1 the search first gives up
+the tail of calls, and most of its generations win it back."""
+RATE = 1.0
 """Step of a multiplier for each unit of excess."""
 MARGIN = np.array([0.05, 0.03])
 """The tails in a training must be shorter by this, so that they are not longer on other sessions."""

@@ -41,6 +41,22 @@ ADAPTIVE_SCALES = {"kappa": 0.5, "penalty": 0.12}
 ADAPTIVE_SCALE = 0.25
 GATE_SCALE = 0.2
 """Factor of the initial steps of the terms of a gate, whose unit is the memory: a fifth more halves the speed."""
+TYPICAL = {
+    "new": (2.2, 0.9),
+    "new_held": (5.7, 2.5),
+    "calls": (2.0, 0.5),
+    "backlog": (0.0, 1.0),
+    "pinned": (0.4, 0.2),
+    "step": (0.03, 1.0),
+    "active": (0.0, 1.0),
+    "one": (0.0, 1.0),
+    "held": (2.5, 0.5),
+    "waited": (4.6, 1.7),
+    "working_set": (0.0, 0.1),
+    "prompt": (0.75, 0.45),
+}
+"""Of GATE_TERMS of `release` past the cliff: what is typical, and a deviation. A search with the terms as they are
+spends most candidates on gates that are open or closed to all."""
 INDEX_SCALE = 0.1
 """Factor of those of the other terms of `release`, which begins in the order of the rule."""
 NETWORK_SCALES = {"gate": GATE_SCALE, "skip.weight": 1.0, "skip.bias": 1.0, "pointer_query.weight": 2.0}
@@ -66,8 +82,14 @@ def _searched(trial: TrialConfig, settings: Searched) -> _Weights:
         scales = np.array([ADAPTIVE_SCALES.get(name, ADAPTIVE_SCALE) for name in THETA])
         return _Weights(np.zeros(SHAPE), scales, partial(AdaptivePrice, FULL), _named)
     if settings.rule == "release-index":
-        scales = np.repeat([GATE_SCALE, INDEX_SCALE], [len(GATE_TERMS), ReleaseIndex.size() - len(GATE_TERMS)])
-        return _Weights(ReleaseIndex.initial()[:, None], scales, partial(_release, settings.base), _named)
+        scales = np.full(ReleaseIndex.size(), INDEX_SCALE)
+        scales[: len(GATE_TERMS)] = [GATE_SCALE / TYPICAL[term][1] for term in GATE_TERMS]
+        return _Weights(
+            ReleaseIndex.initial()[:, None],
+            scales,
+            lambda weights: ReleaseIndex(_uncentred(weights)[..., 0], settings.base),
+            lambda weights: _named(_uncentred(weights)),
+        )
     if settings.rule == "scale-release":
         networks = _pointers(trial, settings)
         ends = [number for _, number in networks.parts]
@@ -105,8 +127,13 @@ def _pointers(trial: TrialConfig, settings: Searched) -> PointedNetworks:
     return networks
 
 
-def _release(base: str, weights: Floats) -> ReleaseIndex:
-    return ReleaseIndex(weights[..., 0], base)
+def _uncentred(weights: Floats) -> Floats:
+    """Weights (..., W, 1) of `release` of those that count its gate's terms from what is TYPICAL; or none of it."""
+    found, terms = weights.copy(), len(GATE_TERMS)
+    if weights.shape[-2]:
+        typical = [TYPICAL[term][0] for term in GATE_TERMS]
+        found[..., GATE_TERMS.index("one"), 0] -= weights[..., :terms, 0] @ typical
+    return found
 
 
 class RuleSearch:

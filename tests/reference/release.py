@@ -26,7 +26,7 @@ class ReleasingGate(Gate):
         self.gate, self.time = gate, 0.0
         self.of_call, self.of_fleet = weights[:8], weights[8:]
         self.overdue: Call | None = None
-        self.reserved = -1
+        self.reserved = set[int]()
         self.answered: dict[int, float] = {}  # sessions: last answer, else the start
         self.homes: dict[tuple[int, int], int] = {}
         self.asked_about = self.refused = 0
@@ -37,7 +37,7 @@ class ReleasingGate(Gate):
     def send(self, call: Call, at: int, time: float) -> None:
         super().send(call, at, time)
         if call is self.overdue:
-            self.overdue, self.reserved = None, -1
+            self.overdue = None
         self.homes[call.session, call.agent] = at
 
     def end(self, call: Call, until: float) -> bool:
@@ -55,7 +55,7 @@ class ReleasingGate(Gate):
             self.agents.get((call.session, call.agent)),
         )
         is_here, held = agent is not None and agent.at == at, log(1 + len(self.held) / len(self.replicas))
-        if at == self.reserved and not is_here:
+        if at in self.reserved and self.held and not is_here:
             return False
         size, left, memory = int(facts.kv_tokens), call.target - hit, self.memory()
         new = log(1 + facts.prefill_s * left + facts.attention_s * left * (hit + left / 2))
@@ -76,6 +76,10 @@ class ReleasingGate(Gate):
     def left(self, call: Call, at: int) -> float:
         """Share of a replica's memory that the gate leaves beside a call."""
         return self.settings.gate - self.count(at, (call, call.prompt)) / int(self.replicas[at].facts.kv_tokens)
+
+    def is_here(self, call: Call, at: int) -> bool:
+        agent = self.agents.get((call.session, call.agent))
+        return agent is not None and agent.at == at
 
     def memory(self) -> int:
         return sum(int(replica.facts.kv_tokens) for replica in self.replicas)
@@ -123,18 +127,21 @@ class ReleasingGate(Gate):
     def release(self, time: float) -> bool:
         """Whether a held call went."""
         idle = [at for at, replica in enumerate(self.replicas) if replica.is_idle()]
-        self.overdue, self.reserved = None, -1
-        after = self.settings.head_after_s
-        if after is not None and self.settings.gate > 0 and time - self.held[0].asked > after:
-            first = self.overdue = self.held[0]
-            fitting = [at for at in range(len(self.replicas)) if self.fits(first, at)]
-            if any(at in idle or self.passes(first, at) for at in fitting):
-                assert self.offer(first, time)
-                del self.held[0]
+        self.overdue, after = None, self.settings.head_after_s
+        self.reserved.clear()
+        overdue = [call for call in self.held if after is not None and time - call.asked > after]
+        for call in overdue[: len(self.replicas)] if self.settings.gate > 0 else []:
+            left = {at: 1.0 if at in idle else self.left(call, at) for at in range(len(self.replicas))}
+            left |= {at: 1.0 for at in left if self.is_here(call, at)}
+            fitting = [at for at in left if self.fits(call, at) and at not in self.reserved]
+            if any(left[at] >= 0 for at in fitting):
+                self.overdue = call
+                assert self.offer(call, time)
+                self.held.remove(call)
                 self.asked_about += 1
                 return True
             if fitting:
-                self.reserved = max(fitting, key=lambda at: self.left(first, at))
+                self.reserved.add(max(fitting, key=lambda at: left[at]))
         candidates: list[Call] = []
         must = False
         line = self.line(time)

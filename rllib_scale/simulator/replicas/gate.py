@@ -231,7 +231,7 @@ def open_to(fleet, known, index, replica, weights):  # type: ignore[no-untyped-d
     now = fleet.now[0]
     if now.gate <= 0.0:
         return True
-    if replica == now.reserved and index != now.overdue and active_at(fleet, call) != replica:
+    if here.reserved and now.held > 0 and index != now.overdue and active_at(fleet, call) != replica:
         return False
     room = room_for(fleet, call, here, replica, now.gate)
     if len(weights) > 0 and index != now.overdue:

@@ -251,7 +251,7 @@ def _send(fleet, index, replica):  # type: ignore[no-untyped-def]
     if call.place != NONE:
         leave(fleet, index)
     if index == fleet.now[0].overdue:
-        fleet.now[0].overdue = fleet.now[0].reserved = NONE
+        fleet.now[0].overdue = NONE
     call.placed_s = fleet.now[0].time
     fleet.agents[call.session, call.agent].home = replica
     send_agent(fleet, call, replica)

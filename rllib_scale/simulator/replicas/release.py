@@ -7,9 +7,9 @@ fits a replica that has nothing to do, or while so few agents are active that th
 While calls are held, one that is asked lines up, too, unless its agent is active. Where no call is held, nothing is
 asked. The rule places the call that goes.
 
-A call that has been held for longer than `head_after_s` is overdue. The one that asked first goes as soon as the gate
-of the rule, without weights, lets it through; until then the replica that has most room for it takes no other call,
-but for those of agents that are active there.
+A call that has been held for longer than `head_after_s` is overdue. It goes as soon as the gate of the rule, without
+weights, lets it through, the first that asked first. Until then each overdue call has a replica of its own, the one
+with most room for it of those that are left, which takes no other call but those of agents that are active there.
 
 `release-index`: the index of a candidate is a weighted sum of CALL_TERMS and FLEET_TERMS; the largest goes if it is at
 least 0, of equal ones the first in line.
@@ -67,7 +67,10 @@ def find_candidates(fleet, known, gate, how):  # type: ignore[no-untyped-def]
     now = fleet.now[0]
     now.cursor = now.first_held
     if _overdue_goes(fleet):
-        fleet.candidates[0] = first_in_line(fleet)
+        while True:
+            fleet.candidates[0] = first_in_line(fleet)
+            if fleet.candidates[0] == now.overdue:
+                break
         if how != EXACT:
             call = fleet.calls[now.overdue]
             meet(known, call.session, fleet.sessions[call.session].number)
@@ -112,20 +115,28 @@ def find_candidates(fleet, known, gate, how):  # type: ignore[no-untyped-def]
 
 @rare
 def _overdue_goes(fleet):  # type: ignore[no-untyped-def]
-    """Whether the overdue call goes now; else a replica is reserved for it."""
-    now, first = fleet.now[0], fleet.now[0].first_held
-    call, most = fleet.calls[first], -math.inf
-    now.overdue = now.reserved = NONE
-    if now.gate <= 0.0 or now.time - call.asked_s <= now.head_after_s:
-        return False
-    now.overdue = first
-    for replica in range(len(fleet.replicas)):
-        here = fleet.replicas[replica]
-        if fits(fleet, first, replica):
-            room = 1.0 if has_nothing_to_do(here) else room_for(fleet, call, here, replica, now.gate)
-            if room > most:
-                most, now.reserved = room, replica
-    return most >= 0.0
+    """Whether an overdue call goes now, `now.overdue`; else a replica is reserved for each, while there is one."""
+    now, index = fleet.now[0], fleet.now[0].first_held
+    now.overdue = NONE
+    for here in fleet.replicas:
+        here.reserved = 0
+    for _ in range(len(fleet.replicas)):
+        if now.gate <= 0.0 or index == NONE or now.time - fleet.calls[index].asked_s <= now.head_after_s:
+            return False
+        best, most = NONE, -math.inf
+        for replica in range(len(fleet.replicas)):
+            here = fleet.replicas[replica]
+            if here.reserved == 0 and fits(fleet, index, replica):
+                room = 1.0 if has_nothing_to_do(here) else room_for(fleet, fleet.calls[index], here, replica, now.gate)
+                if room > most:
+                    best, most = replica, room
+        if most >= 0.0:
+            now.overdue = index
+            return True
+        if best != NONE:
+            fleet.replicas[best].reserved = 1
+        index = fleet.calls[index].next
+    return False
 
 
 @rare

@@ -68,6 +68,7 @@ REPLICA = np.dtype(
         *((name, _F) for name in ("more", "more_per_new", "lean", "lean_per_new")),  # see `gate.weigh_replicas`
         ("cost", _F),  # what `dynamo-kv` minimises
         ("way", _I),  # of the first rows: replicas that held calls may go to
+        ("reserved", _I),  # whether it waits for a call that was held for longer than `head_after_s`, see `release`
         # Of programs, where `thunder-agent` counts them:
         *((name, _I) for name in ("programs", "reasoning", "room", "turn")),
         ("acting", _F),
@@ -217,7 +218,6 @@ FLEET = np.dtype(
         ("most_offers", _I),  # held calls that are offered at an event
         ("releases", _I),  # whether a decision says which held call goes, see `release`
         ("overdue", _I),  # there: the call that goes next, as it was held for longer than `head_after_s`, or NONE
-        ("reserved", _I),  # the replica that waits for it
         ("learned", _F),  # share of its weights that counts, see `gate.weigh_replicas`
         # Of `thunder-agent`:
         ("interval_s", _F),  # between two times at which programs resume and are paused; 0: it is another rule
@@ -305,7 +305,7 @@ def new_fleet(
     spare = limits * (fans + 2) + most + 2
     size = 1 << max(0, len(replicas) - 1).bit_length()
     now = np.zeros(1, FLEET)
-    for name in ("first_held", "last_held", "cursor", "offers", "emptied", "first_resumed", "overdue", "reserved"):
+    for name in ("first_held", "last_held", "cursor", "offers", "emptied", "first_resumed", "overdue"):
         now[name] = NONE
     now["closed_loop"], now["live"], now["active_for_s"], now["ends_told"] = closed_loop, live, active_for_s, ends_told
     now["head_after_s"], now["most_offers"], now["answers_told"] = np.inf, OFFERS, True
