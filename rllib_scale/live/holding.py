@@ -17,7 +17,7 @@ import numpy as np
 from rllib_scale.compiled import Direct
 from rllib_scale.config.replica_rules import FLEET_RULES, check_router_knows
 from rllib_scale.config.replicas import Replica as LanguageModelReplica
-from rllib_scale.config.schedulers import RuleSpec, parse_scheduler
+from rllib_scale.config.schedulers import PolicySpec, RuleSpec, parse_scheduler
 from rllib_scale.errors import UserError, offered
 from rllib_scale.live.requests import Demand, LastCall, Replica, RouterSettings, check_arrival
 from rllib_scale.live.routing import SESSIONS
@@ -41,10 +41,24 @@ FOR_PLACES = frozenset({"compute_gflop", "memory_gb", "places", "labels", "moved
 """Those that only other schedulers use."""
 
 
+def _rule_of(scheduler: str) -> tuple[Any, np.ndarray] | None:
+    """A rule of `service: replica`, that of a policy of `release` included, and its values; None: it is none."""
+    spec = parse_scheduler(scheduler)
+    if isinstance(spec, PolicySpec):
+        from rllib_scale.policies.policy import load_policy  # late: it imports torch
+        from rllib_scale.policies.price_policy import ReleasePolicy
+
+        policy = load_policy(spec.folder("scheduler"))
+        return (policy.rule, policy.values) if isinstance(policy, ReleasePolicy) else None
+    if not isinstance(spec, RuleSpec) or spec.name not in FLEET_RULES:
+        return None
+    rule: Any = REPLICA_RULES[spec.name](spec.parameters)
+    return rule, rule.values
+
+
 def is_for_replicas(settings: RouterSettings) -> bool:
     """Whether the scheduler of a router is a rule of `service: replica`."""
-    spec = parse_scheduler(settings.scheduler)
-    return isinstance(spec, RuleSpec) and spec.name in FLEET_RULES
+    return _rule_of(settings.scheduler) is not None
 
 
 def check_used(given: RouterSettings | Demand, settings: RouterSettings) -> None:
@@ -96,14 +110,14 @@ class HoldingRouter:
     guard = "none"
 
     def __init__(self, settings: RouterSettings) -> None:
-        name, spec = settings.scheduler, parse_scheduler(settings.scheduler)
+        name, found = settings.scheduler, _rule_of(settings.scheduler)
         if settings.replica is None:
             raise UserError(f"{name}: replica is not given; valid: a preset as h100/8b, or its coefficients")
-        assert isinstance(spec, RuleSpec)
-        check_router_knows(spec.name)
-        rule: Any = REPLICA_RULES[spec.name](spec.parameters)
-        self.settings, self._values, self._kind = settings, rule.values, settings.replica
-        own = dict(spec.parameters).get("active_for_s")
+        assert found is not None
+        rule, self._values = found
+        check_router_knows(rule.name)
+        self.settings, self._kind = settings, settings.replica
+        own = dict(rule.parameters)["active_for_s"]
         self._active_for_s = settings.active_for_s if own is None else own
         self._rng = new_generator(settings.seed, 0)
         self._asked, self._known = _Rows(ASKED), _Rows(KNOWN)
@@ -185,7 +199,9 @@ class HoldingRouter:
         """The row of a session, moved to the end of those heard of."""
         if name not in self._sessions:
             number = int.from_bytes(blake2b(repr(name).encode(), digest_size=7).digest())  # of the name alone
-            self._sessions[name] = self._known.take(number=number, home=NONE, counts_at=NONE, at=NONE, prefix=NONE)
+            self._sessions[name] = self._known.take(
+                number=number, home=NONE, counts_at=NONE, at=NONE, prefix=NONE, answered_s=self.clock()
+            )
             if len(self._sessions) > SESSIONS:
                 self._forget_oldest()
         row = self._sessions[name]
@@ -224,7 +240,7 @@ class HoldingRouter:
             session["home"] = session["counts_at"] = self._number(last.replica)
             session["tokens"], session["told"], self._told = last.prompt_tokens, 1, self._told + 1
             session["prefix"], session["shared"] = self._prefix(last.prefix, last.prefix_tokens), last.prefix_tokens
-            session["until_s"] = at_s + self._active_for_s
+            session["answered_s"], session["until_s"] = at_s, at_s + self._active_for_s
 
     def start(self, key: Hashable, replica: str, start_s: float) -> None:
         """See `Routing.start`."""
@@ -265,7 +281,8 @@ class HoldingRouter:
         if self._sent.pop(key, None) is not None:
             self._events += 1
             session["running"] -= 1
-            session["until_s"] = self.clock() + self._active_for_s
+            session["answered_s"] = self.clock()
+            session["until_s"] = session["answered_s"] + self._active_for_s
         self._asked.give(row)
         if (key,) in self._sessions:  # its session does not continue
             self._forget((key,))
@@ -361,7 +378,8 @@ class HoldingRouter:
         """Grow the fleet by rows for a number of contexts, and for all sessions."""
         assert self._fleet is not None
         sessions, begun = len(self._known.table), self._remembered
-        if self._fleet.now["kept_left"] >= contexts and begun == sessions:
+        left = min(self._fleet.now[f"{name}_left"] for name in ("kept", "calls", "active"))
+        if left >= contexts and begun == sessions:
             return
         self._fleet.spare[0] = max(contexts, len(self._fleet.kept))
         self._fleet = grown(self._fleet)

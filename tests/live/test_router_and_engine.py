@@ -3,6 +3,7 @@ decisions."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,15 +13,20 @@ from hypothesis import strategies as st
 
 pytest.importorskip("ray.serve", exc_type=ImportError)
 
+from rllib_scale.config import TrialConfig
 from rllib_scale.config.replicas import Replica as Kind
 from rllib_scale.config.schedulers import RuleSpec, parse_scheduler
 from rllib_scale.live.holding import HoldingRouter
 from rllib_scale.live.requests import Demand, Replica, RouterSettings
+from rllib_scale.policies.policy import save_weights
+from rllib_scale.schedulers.release import ReleaseIndex
 from rllib_scale.schedulers.replicas import REPLICA_RULES
+from rllib_scale.simulator.replicas.gate import GATE_TERMS, PLACE_TERMS
 from rllib_scale.simulator.replicas.rules import run
 from rllib_scale.simulator.replicas.scripts import joined
 from rllib_scale.simulator.replicas.state import NONE, START, TASK, TREE, new_fleet
 from rllib_scale.workloads.random_numbers import new_generator
+from simulator.replicas.fleets import TRAINED
 
 RULES = (
     "least-outstanding:gate=1",
@@ -60,8 +66,8 @@ def script(rng: np.random.Generator) -> tuple[Any, list[list[int]]]:
     return tasks, [[number + 1] for number in range(5)] + [[]]
 
 
-def episode(rule: str, seed: int, sessions: int) -> np.ndarray:
-    """All calls of an episode under a rule, and the prefix of each."""
+def episode(values: np.ndarray, seed: int, sessions: int) -> np.ndarray:
+    """All calls of an episode under a rule's values, and the prefix of each."""
     rng = np.random.default_rng(seed)
     starts = np.zeros(sessions, START)
     starts["script"], starts["at_s"] = np.arange(sessions), np.cumsum(rng.exponential(4.0, sessions))
@@ -69,10 +75,7 @@ def episode(rule: str, seed: int, sessions: int) -> np.ndarray:
     kinds = [Kind(kv_tokens=tokens, request_s=0.0) for tokens in MEMORY]
     fleet = new_fleet(kinds, scripts.arrays, starts, 4, False, ACTIVE_FOR_S)
     parts = list[np.ndarray]()
-    spec = parse_scheduler(rule)
-    assert isinstance(spec, RuleSpec)
-    made: Any = REPLICA_RULES[spec.name](spec.parameters)
-    run(fleet, 1e6, made.values, new_generator(SEED, 0), parts, "own")
+    run(fleet, 1e6, values, new_generator(SEED, 0), parts, "own")
     calls = np.concatenate(parts)
     assert len(calls) == sessions * 6
     prefix = scripts.arrays[1]["prefix"].reshape(sessions, 6)
@@ -83,7 +86,26 @@ def episode(rule: str, seed: int, sessions: int) -> np.ndarray:
 
 def agree(rule: str, seed: int, sessions: int) -> None:
     """A router is told of the asks and ends of an episode, and decides what was decided there."""
-    played = episode(rule, seed, sessions)
+    spec = parse_scheduler(rule)
+    assert isinstance(spec, RuleSpec)
+    made: Any = REPLICA_RULES[spec.name](spec.parameters)
+    same_decisions(made, made.values, rule, seed, sessions)
+
+
+def agree_on_release(seed: int, sessions: int, folder: Path) -> None:
+    """The same, where an index of drawn weights says which held call goes."""
+    rng = np.random.default_rng(seed)
+    base = f"lmetric:gate=0.9,order={rng.choice([0, 30, 300])},head_after_s={rng.choice([9, 40, 1e6])}"
+    index = ReleaseIndex(rng.normal(size=ReleaseIndex.size()) * (rng.random(ReleaseIndex.size()) < 0.5), base)
+    index.weights[: len(GATE_TERMS) + len(PLACE_TERMS)] *= 0.1 * (rng.random() < 0.7)
+    trial = TrialConfig.of("release", env=TRAINED, algorithm={"base": base})
+    save_weights(folder, {"weights": index.weights[:, None]}, trial, 1)
+    same_decisions(index.rule, index.values, str(folder), seed, sessions)
+
+
+def same_decisions(made: Any, values: np.ndarray, rule: str, seed: int, sessions: int) -> None:
+    """A router and an engine make the same decisions by a rule, which `made` them and has these values."""
+    played = episode(values, seed, sessions)
     assume(len(np.unique(played["call"]["end_s"])) == len(played))  # as on a real clock
     router = Router(
         RouterSettings(scheduler=rule, replica={"kv_tokens": MEMORY[0]}, active_for_s=ACTIVE_FOR_S, seed=SEED)
@@ -92,8 +114,7 @@ def agree(rule: str, seed: int, sessions: int) -> None:
     router.round(replicas, {})
     events = [(float(each["call"]["asked_s"]), 1, key) for key, each in enumerate(played)]
     events += [(float(each["call"]["end_s"]), 0, key) for key, each in enumerate(played)]
-    spec: Any = parse_scheduler(rule)
-    active_for_s = dict(spec.parameters)["active_for_s"] or ACTIVE_FOR_S
+    active_for_s = dict(made.parameters)["active_for_s"] or ACTIVE_FOR_S
     events += [(float(each["call"]["end_s"]) + active_for_s, 2, key) for key, each in enumerate(played)]
     decided = dict[Any, tuple[float, str]]()
     for router.now_s, what, key in sorted(events):  # an end is acted on before the next call is asked, as in an episode
@@ -110,7 +131,7 @@ def agree(rule: str, seed: int, sessions: int) -> None:
         key: (float(each["call"]["placed_s"]), f"r{each['call']['replica']}") for key, each in enumerate(played)
     }
     assert decided == expected
-    if "gate" in rule and sessions > 20:
+    if made.parameters.gate and sessions > 20:
         assert any(each["call"]["placed_s"] > each["call"]["asked_s"] for each in played), "the gate holds some"
 
 
@@ -125,6 +146,19 @@ def test_a_router_decides_as_an_episode_by_its_own_memory(rule: str, seed: int) 
 @given(st.sampled_from(RULES), st.integers(0, 2**32))
 def test_1000_events_have_the_decisions_of_an_episode(rule: str, seed: int) -> None:
     agree(rule, seed, 60)
+
+
+@settings(max_examples=3, phases=[Phase.generate])
+@given(st.integers(0, 2**32))
+def test_a_router_releases_as_an_episode(tmp_path_factory: pytest.TempPathFactory, seed: int) -> None:
+    agree_on_release(seed, 12, tmp_path_factory.mktemp("release"))
+
+
+@pytest.mark.slow
+@settings(max_examples=30, phases=[Phase.generate])
+@given(st.integers(0, 2**32))
+def test_1000_events_are_released_as_in_an_episode(tmp_path_factory: pytest.TempPathFactory, seed: int) -> None:
+    agree_on_release(seed, 60, tmp_path_factory.mktemp("release"))
 
 
 def test_a_session_is_hashed_to_the_same_replica_by_any_router() -> None:

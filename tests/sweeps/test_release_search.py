@@ -102,7 +102,7 @@ def test_what_the_tails_exceed_is_charged_and_bars_a_candidate() -> None:
     of_margin = [2 * MARGIN[0] + 7 * MARGIN[1], 2 * MARGIN[0], 0.0]
     np.testing.assert_allclose(penalised(found, np.array([2.0, 7.0])), np.log([0.8, 0.8 * 4, 1.25]) + of_margin)
     assert [is_allowed(found[:, candidate]) for candidate in range(3)] == [True, False, True]
-    np.testing.assert_allclose(raised(found, np.ones(2)), [1.0 + RATE * MARGIN[0], 0.0])
+    np.testing.assert_allclose(raised(found, np.array([1.0, 0.5])), [1.0 + RATE * MARGIN[0], 0.0])
 
 
 def test_a_base_without_a_gate_and_a_constraint_elsewhere_are_refused() -> None:

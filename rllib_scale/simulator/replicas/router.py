@@ -7,6 +7,8 @@ rules read, whose other rows it writes anew before it asks the rule about one re
 A session is away, running at a replica (a call sent and unanswered) or idle there (since its last answer, for a time).
 Running and idle ones count, in unique tokens. While these exceed what a gate allows, the session that has been idle
 longest becomes away; running ones never do.
+
+By an index of `release`, held requests are calls of the fleet from the second row on, in its line [line, release].
 """
 
 from __future__ import annotations
@@ -15,9 +17,10 @@ import numpy as np
 
 from rllib_scale.compiled import compiled, internal
 from rllib_scale.simulator.replicas.handles import fleet_of
-from rllib_scale.simulator.replicas.known import meet, remember
-from rllib_scale.simulator.replicas.line import set_key
-from rllib_scale.simulator.replicas.rules import choose, set_gate
+from rllib_scale.simulator.replicas.known import EXACT, meet, remember
+from rllib_scale.simulator.replicas.line import join, leave, set_key, step_back
+from rllib_scale.simulator.replicas.release import pick
+from rllib_scale.simulator.replicas.rules import GATE_WEIGHTS, INDEX_WEIGHTS, choose, set_gate
 from rllib_scale.simulator.replicas.state import NONE
 
 KNOWN = np.dtype(
@@ -32,6 +35,7 @@ KNOWN = np.dtype(
         ("told", np.int64),  # whether its last call was sent elsewhere, and is still to be remembered
         ("heard", np.int64),  # when it was heard of last: a position in the list of these
         ("until_s", np.float64),  # it is idle, if none of its calls runs: it counts; then it is away
+        ("answered_s", np.float64),  # its last answer; before the first one, when it was first heard of
         ("prefix", np.int64),  # with which its context begins; NONE: with none that is shared
         ("shared", np.int64),  # tokens of the prefix
     ],
@@ -57,7 +61,7 @@ def answer_round(  # type: ignore[no-untyped-def]
 
     As in an episode, at each event `offers` held requests are offered, the first in line; then new ones, the first that
     came first. A send that makes room is an event, too [gate]. Where a replica has nothing to do, it takes the first in
-    line that fits.
+    line that fits. An index of `release` is asked after an event, after a new request, and after each that it lets go.
 
     Args:
         known: sessions, KNOWN, by their rows in the fleet.
@@ -70,17 +74,17 @@ def answer_round(  # type: ignore[no-untyped-def]
         others: calls that each is known to have; afterwards, those of them that are not in `asked`.
         former: the same, after the last round.
         since: time of the last round, and events since then: calls that ended, and changes of replicas.
-        rule: see `rules.VALUES`.
+        rule: see `rules.VALUES`; and weights of `release`, or none.
         rng: of the rule.
         line: (requests,), for positions in `order`.
         found: (requests, 2), where the position in `order` and the row of the fleet of each that starts are written.
-        table: of a fleet with a row of `calls` and `active` to describe a request to the rules, and room in `kept` for
-            three contexts of each that may be sent.
+        table: of a fleet with a row of `calls` and `active` to describe a request to the rules, and one for each that
+            waits, and room in `kept` for three contexts of each that may be sent.
     """
     fleet = fleet_of(table)
     now, replicas = fleet.now[0], fleet.replicas
     set_gate(now, rule)
-    now.held = _write_running(fleet, asked, order, row_of, others)
+    _write_running(fleet, asked, order, row_of, others)
     _write_sessions(fleet, known, heard, row_of)
     for at in range(len(replicas)):
         _pause(fleet, known, heard, at)
@@ -88,20 +92,32 @@ def answer_round(  # type: ignore[no-untyped-def]
     for at in range(len(replicas)):
         events += others[at] != former[at]
     of = (known, heard, asked, order, row_of, numbers, places, rule, rng, line, found)
-    started, answered = _offer_held(fleet, of, 0, now.most_offers * events)
+    releases = len(rule) > INDEX_WEIGHTS
+    if releases:
+        _line_up_held(fleet, of)
+        started, answered = _release(fleet, of, 0) if events > 0 else (0, 0)
+    else:
+        started, answered = _offer_held(fleet, of, 0, now.most_offers * events)
     for position in range(len(order)):
         request = asked[order[position]]
         if request.replica != NONE or request.held or _num_open(fleet, places) == 0:
             continue
-        now.made_room = 0
-        at = _offer(fleet, known[request.session], request, row_of, rule, rng)
-        answered += 1
+        now.made_room, at = 0, NONE
+        lines_up = releases and now.held > 0 and not _is_active(known[request.session], now.time)
+        if not lines_up:
+            at = _offer(fleet, known[request.session], request, row_of, rule, rng)
+            answered += 1
         request.held = 1
         if at != NONE and replicas[at].calls < places[at]:
             _send(fleet, known, heard, request, at, numbers[at])
             found[started, 0], found[started, 1] = position, at
             started += 1
-        if now.made_room:
+        elif releases:
+            _line_up(fleet, of, position, lines_up)
+        if releases:
+            started, more = _release(fleet, of, started)
+            answered += more
+        elif now.made_room:
             started, more = _offer_held(fleet, of, started, now.most_offers)
             answered += more
     return started, answered
@@ -142,6 +158,70 @@ def _offer_held(fleet, of, started, offers):  # type: ignore[no-untyped-def]
 
 
 @internal
+def _line_up_held(fleet, of):  # type: ignore[no-untyped-def]
+    """Let the held requests be the line of the fleet."""
+    now, asked, order = fleet.now[0], of[2], of[3]
+    now.held = now.in_line = 0
+    now.first_held = now.last_held = now.overdue = NONE
+    for position in range(len(order)):
+        request = asked[order[position]]
+        if request.replica == NONE and request.held:
+            _line_up(fleet, of, position, False)
+
+
+@internal
+def _line_up(fleet, of, position, is_new):  # type: ignore[no-untyped-def]
+    """Let a request be a call that is held, in its place: by its key, or where it `is_new`, by what it needs now."""
+    known, asked, order, index = of[0], of[2], of[3], 1 + position
+    request, call = asked[order[position]], fleet.calls[index]
+    _write_call(fleet, index, request.session, known[request.session], request.prompt, request.prefix, request.shared)
+    fleet.sessions[request.session].answered_s = known[request.session].answered_s
+    call.asked_s, call.rank, call.key = request.asked_s, position, request.key
+    if is_new:
+        set_key(fleet, fleet, index)
+        request.key = call.key
+    join(fleet, index)
+
+
+@internal
+def _release(fleet, of, started):  # type: ignore[no-untyped-def]
+    """Let held requests go by the index of `release`, until none goes.
+
+    Returns how many have started by now, beside those that had `started`, and how many were answered.
+    """
+    known, heard, asked, order, row_of, numbers, places, rule, rng, _, found = of
+    now, answered = fleet.now[0], 0
+    while now.held > 0 and _num_open(fleet, places) > 0:
+        for place in range(now.held):
+            _write_session(fleet, fleet.line[place], known[fleet.calls[fleet.line[place]].session], row_of)
+        index = pick(fleet, fleet, rule[GATE_WEIGHTS:], rule[INDEX_WEIGHTS:], EXACT)  # of the fleet as it is known
+        if index == NONE:
+            break
+        position = fleet.calls[index].rank
+        request = asked[order[position]]
+        at = choose(fleet, fleet, index, rule, rng)
+        answered += 1
+        if at == NONE:
+            at = _idle(fleet, request)
+        goes = at != NONE and fleet.replicas[at].calls < places[at]
+        if goes:
+            leave(fleet, index)
+            now.overdue = NONE
+            _send(fleet, known, heard, request, at, numbers[at])
+            found[started, 0], found[started, 1] = position, at
+            started += 1
+        else:
+            set_key(fleet, fleet, index)
+        step_back(fleet)
+        if not goes:
+            break
+    for place in range(now.held):
+        call = fleet.calls[fleet.line[place]]
+        asked[order[call.rank]].key = call.key
+    return started, answered
+
+
+@internal
 def _send(fleet, known, heard, request, at, number):  # type: ignore[no-untyped-def]
     """A request starts on a replica, and its session counts there alone."""
     session, now, here = known[request.session], fleet.now[0], fleet.replicas[at]
@@ -157,16 +237,15 @@ def _send(fleet, known, heard, request, at, number):  # type: ignore[no-untyped-
         now.made_room = 1
     here.calls += 1
     here.pinned += request.prompt
-    now.held -= 1
     _remember(fleet, request.session, session, at)
     _pause(fleet, known, heard, at)
 
 
 @internal
-def _describe(fleet, row, session, prompt, prefix, shared):  # type: ignore[no-untyped-def]
-    """Write a call of a session into the first row of the calls."""
+def _write_call(fleet, index, row, session, prompt, prefix, shared):  # type: ignore[no-untyped-def]
+    """Write a call of a session into a row of the calls."""
     meet(fleet, row, session.number)
-    call = fleet.calls[0]
+    call = fleet.calls[index]
     call.session, call.in_flight, call.prompt, call.target, call.reusable = row, 0, prompt, prompt, prompt
     call.prefix, call.prefix_tokens = prefix, shared
 
@@ -174,7 +253,7 @@ def _describe(fleet, row, session, prompt, prefix, shared):  # type: ignore[no-u
 @internal
 def _remember(fleet, row, session, at):  # type: ignore[no-untyped-def]
     """The last call of a session was sent to a replica."""
-    _describe(fleet, row, session, session.tokens, session.prefix, session.shared)
+    _write_call(fleet, 0, row, session, session.tokens, session.prefix, session.shared)
     call = fleet.calls[0]
     call.replica = at
     if call.prompt <= fleet.replicas[at].kv_tokens:
@@ -273,22 +352,19 @@ def _pause(fleet, known, heard, at):  # type: ignore[no-untyped-def]
 
 @internal
 def _write_running(fleet, asked, order, row_of, others):  # type: ignore[no-untyped-def]
-    """Write what the calls that run take; returns how many wait."""
-    replicas, waiting = fleet.replicas, 0
+    """Write what the calls that run take."""
+    replicas = fleet.replicas
     for at in range(len(replicas)):
         replicas[at].calls = replicas[at].pinned = 0
     for row in order:
         request = asked[row]
-        if request.replica == NONE:
-            waiting += 1
-        elif row_of[request.replica] != NONE:
+        if request.replica != NONE and row_of[request.replica] != NONE:
             here = replicas[row_of[request.replica]]
             here.calls += 1
             here.pinned += request.prompt
     for at in range(len(replicas)):
         others[at] = max(0, others[at] - replicas[at].calls)
         replicas[at].calls += others[at]
-    return waiting
 
 
 @internal
@@ -316,13 +392,20 @@ def _write_sessions(fleet, known, heard, row_of):  # type: ignore[no-untyped-def
 @internal
 def _offer(fleet, session, request, row_of, rule, rng):  # type: ignore[no-untyped-def]
     """The replica that a rule names for a request, or NONE; as in an episode, none is held beside an idle replica."""
-    _describe(fleet, request.session, session, request.prompt, request.prefix, request.shared)
-    call, agent = fleet.calls[0], fleet.agents[request.session, 0]
+    _write_call(fleet, 0, request.session, session, request.prompt, request.prefix, request.shared)
+    _write_session(fleet, 0, session, row_of)
+    call = fleet.calls[0]
     call.asked_s = request.asked_s
-    agent.home = row_of[session.home] if session.home != NONE else NONE
-    agent.active = 0 if _is_active(session, fleet.now[0].time) else NONE
-    fleet.active[0].replica = session.at
     at = choose(fleet, fleet, 0, rule, rng)
     set_key(fleet, fleet, 0)
     request.key = call.key
     return at if at != NONE else _idle(fleet, request)
+
+
+@internal
+def _write_session(fleet, index, session, row_of):  # type: ignore[no-untyped-def]
+    """Write where the session of a call was last, and whether it is active: the call's index is its row of `active`."""
+    agent = fleet.agents[fleet.calls[index].session, 0]
+    agent.home = row_of[session.home] if session.home != NONE else NONE
+    agent.active = index if _is_active(session, fleet.now[0].time) else NONE
+    fleet.active[index].replica = session.at

@@ -68,8 +68,9 @@ _ANSWER, _OVERFLOW, _CACHE, _BALANCE_ABS, _BALANCE_REL, _SKEW, _OVERLAP, _TEMPER
     11 + len(LINE), 20 + len(LINE)
 )
 _INTERVAL, _ACTING, _DECAYS, _BUFFER, _TIMEOUT, _CHARACTERS = range(20 + len(LINE), 1 + len(VALUES))
-_GATE = 1 + len(VALUES)
-_RELEASE = _GATE + len(GATE_TERMS) + len(PLACE_TERMS)
+GATE_WEIGHTS = 1 + len(VALUES)
+INDEX_WEIGHTS = GATE_WEIGHTS + len(GATE_TERMS) + len(PLACE_TERMS)
+"""Where the weights of the gate of `release` begin, behind the parameters, and those of its index."""
 CHARACTERS = 5.0
 """Of a token, as ThunderAgent takes them before the first answer."""
 _STICKY = 2
@@ -91,7 +92,7 @@ def _score(fleet, known, index, replica, rule, ranges):  # type: ignore[no-untyp
     load = here.calls + here.waiting
     if kind == LMETRIC:  # new prefill tokens x batch with the call [arXiv 2603.15202]
         score = float(call.target - found(known, call, replica)) * (load + 1)
-        return score * math.exp(here.place) if len(rule) > _GATE else score
+        return score * math.exp(here.place) if len(rule) > GATE_WEIGHTS else score
     if kind == SCORES:
         return -_sum_of_scores(fleet, known, call, replica, rule, ranges)
     if kind == MARGINAL:
@@ -234,10 +235,10 @@ def choose(fleet, known, index, rule, rng):  # type: ignore[no-untyped-def]
     if kind == THUNDER:
         return ask_program(fleet, index)
     count, total = 0, 0
-    weigh_replicas(fleet, known, rule[_GATE:])
+    weigh_replicas(fleet, known, rule[GATE_WEIGHTS:])
     for replica in range(len(fleet.replicas)):
         here = fleet.replicas[replica]
-        here.open = open_to(fleet, known, index, replica, rule[_GATE:])
+        here.open = open_to(fleet, known, index, replica, rule[GATE_WEIGHTS:])
         if here.open:
             count, total = count + 1, total + here.calls + here.waiting
             if now.gate > 0.0 and found(known, call, replica) > 0:  # without one: as the steps planned there began
@@ -324,7 +325,7 @@ def play(index, until_s, rule, rng, ended, table, known_table, how, network):  #
     fleet.now[0].answers_told = how != OWN
     _set_programs(fleet, rule)
     has_network = len(network.weights.pointer) > 0
-    fleet.now[0].releases = has_network or len(rule) > _RELEASE
+    fleet.now[0].releases = has_network or len(rule) > INDEX_WEIGHTS
     while True:
         if index >= 0:
             call = fleet.calls[index]
@@ -346,9 +347,9 @@ def play(index, until_s, rule, rng, ended, table, known_table, how, network):  #
                 remember(fleet, known, call, how == OWN)
         index = next_offer(fleet, known, how, until_s, ended)
         if index == RELEASE and has_network:
-            index = pick_by(network, fleet, known, rule[_GATE:], how)
+            index = pick_by(network, fleet, known, rule[GATE_WEIGHTS:], how)
         elif index == RELEASE:
-            index = pick(fleet, known, rule[_GATE:], rule[_RELEASE:], how)
+            index = pick(fleet, known, rule[GATE_WEIGHTS:], rule[INDEX_WEIGHTS:], how)
         elif index < 0:
             return index
 
