@@ -270,7 +270,7 @@ class Searched(WholeEpisodes):
         default="balanced",
         description="response: the mean response time; balanced: 80 % of it and 10 % each of mean and 95th percentile "
         "of the job completion time. release-index and scale-release have their own: "
-        "the mean time of calls, of those whose 99th percentiles of calls and turns are at most those of its base",
+        "the mean time of calls, of those whose 99th percentiles of calls and turns stay below those of its reference",
     )
     initial: PriceParameters | Literal["dual-price"] = Field(
         default=PriceParameters(),
@@ -288,6 +288,11 @@ class Searched(WholeEpisodes):
         description="release-index, scale-release: the rule for replicas that places calls and orders those that are "
         "held; where none is better, release-index exports it, and scale-release as what it began",
     )
+    reference: str | None = Field(
+        default=None,
+        description="release-index, scale-release: the rule for replicas that candidates are compared with, and whose "
+        "99th percentiles bound theirs; null: base",
+    )
     initial_policy: Annotated[str, Refers("policy")] | None = Field(
         default=None,
         description="scale-release: folder of an exported policy of release, or `zoo:NAME`, as which it begins; null: "
@@ -304,25 +309,29 @@ class Searched(WholeEpisodes):
         """Whether it says which held call goes, behind the gate of `base`."""
         return self.rule in ("release-index", "scale-release")
 
+    @property
+    def compared_with(self) -> str:
+        """The rule whose tails bound those of one that releases."""
+        return self.reference or self.base
+
     @model_validator(mode="after")
     def _releases_behind_a_gate(self) -> Searched:
         if self.initial_policy is not None and self.rule != "scale-release":
             raise ValueError(f"algorithm.initial_policy: {self.rule} has an initial rule of its own; leave it out")
         if not self.releases:
-            if self.base != type(self).model_fields["base"].default:
-                raise ValueError(f"algorithm.base: {self.rule} has none; leave it out")
+            for key in ("base", "reference"):
+                if getattr(self, key) != type(self).model_fields[key].default:
+                    raise ValueError(f"algorithm.{key}: {self.rule} has none; leave it out")
             return self
         if self.objective != type(self).model_fields["objective"].default:
             raise ValueError(f"algorithm.objective: {self.rule} has one of its own; leave it out")
-        spec = parse_scheduler(self.base)
-        if (
-            not isinstance(spec, RuleSpec)
-            or not isinstance(spec.parameters, GateParameters)
-            or not spec.parameters.gate
-        ):
-            raise ValueError(
-                f"algorithm.base {self.base}: is no rule for replicas with a gate; valid: lmetric:gate=1, ..."
-            )
+        for key, rule in (("base", self.base), ("reference", self.compared_with)):
+            spec = parse_scheduler(rule)
+            parameters = spec.parameters if isinstance(spec, RuleSpec) else None
+            if not isinstance(parameters, GateParameters) or not parameters.gate:
+                raise ValueError(
+                    f"algorithm.{key} {rule}: is no rule for replicas with a gate; valid: lmetric:gate=1, ..."
+                )
         return self
 
     @model_validator(mode="after")

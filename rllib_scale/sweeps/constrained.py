@@ -19,8 +19,8 @@ MULTIPLIERS = np.array([4.0, 2.0])
 the tail of calls, and most of its generations win it back."""
 RATE = 1.0
 """Step of a multiplier for each unit of excess."""
-MARGIN = np.array([0.05, 0.03])
-"""The tails in a training must be shorter by this, so that they are not longer on other sessions."""
+MARGIN = np.array([0.08, 0.0])
+"""The tails must be shorter by this, in training and to be chosen, so that they are not longer on other sessions."""
 
 
 class Compared(NamedTuple):
@@ -48,5 +48,5 @@ def raised(found: Floats, multipliers: Floats) -> Floats:
 
 
 def is_allowed(found: Floats) -> bool:
-    """Whether the tails of one candidate are at most those of the rule."""
-    return bool((found[1:] <= 0.0).all())
+    """Whether the tails of one candidate are shorter than those of the rule, by MARGIN."""
+    return bool((found[1:] <= -MARGIN).all())

@@ -178,7 +178,7 @@ class ConstrainedSearch(RuleSearch):
 
     def play(self, weights: Floats, job: Instance) -> Any:
         """Outcomes of candidates on an instance, and of the rule."""
-        return Compared(super().play(weights, job), play_base(job, self.settings.base))
+        return Compared(super().play(weights, job), play_base(job, self.settings.compared_with))
 
     def judge(self, played: list[Any], jobs: list[Instance]) -> tuple[Floats, dict[str, float]]:
         """See `penalised`."""
@@ -238,8 +238,8 @@ class PriceSearch(TrainedByRLlib):
         return self.spread(partial(RuleSearch.play, self.search, weights), [(instance,) for instance in instances])
 
     def play_rule(self, instances: Sequence[Instance]) -> list[Outcomes]:
-        """Outcomes of the base of one that releases."""
-        rule = self.search.settings.base if self.is_constrained else None
+        """Outcomes of what one that releases is compared with."""
+        rule = self.search.settings.compared_with if self.is_constrained else None
         return self.spread(partial(play_base, rule=rule), [(instance,) for instance in instances])
 
     def compared(

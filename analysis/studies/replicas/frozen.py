@@ -32,10 +32,10 @@ from rllib_scale.policies.make import make_policy
 
 HERE = Path(__file__).parent
 FROZEN = HERE / "frozen"
-SEEDS = {"first": 62_101, "second": 62_102, "third": 62_103, "choice": 71_001}
-"""Evaluation seeds of sets of rows; no search or training uses them. The second was opened for the first indices of
-`release`, the third for release.parquet; the third has no frozen rows, and is compared with `--against`.
-`choice` has episodes of the training half."""
+SEEDS = {"first": 62_101, "second": 62_102, "third": 62_103, "fourth": 62_104, "choice": 71_001}
+"""Evaluation seeds of sets of rows; no search or training uses them. The second and the third were opened for the first
+two sets of indices of `release`, the fourth for release.parquet; the last two have no frozen rows, and are compared
+with `--against`. `choice` has episodes of the training half."""
 RULES = ("lmetric", BEST)
 GATES = tuple(f"lmetric:gate={share:g}" for share in (0.5, 0.6, 0.7, 0.8, 0.9, 1.0))
 SHORT = "short gaps"
