@@ -14,7 +14,7 @@ from rllib_scale.live.requests import Demand, Replica, RouterSettings
 from rllib_scale.live.routing import Routing
 
 RULES = HEURISTICS | FLEET_RULES
-SCHEDULERS = (*(name for name, known in RULES.items() if not known.no_router), "lmetric:gate=1")
+SCHEDULERS = (*(name for name, known in RULES.items() if not known.no_router), "lmetric:gate=1", "zoo:release")
 REPLICAS, PLACES, WAITING = 16, 4, 2000
 BAR_MS = 5.0
 
@@ -31,7 +31,7 @@ def run(rounds: int, per_round: int = 8) -> list[Measure]:
 
 def router(name: str) -> Routing | HoldingRouter:
     """The routing object of a Serve router under a scheduler."""
-    if name.partition(":")[0] in FLEET_RULES:
+    if name.partition(":")[0] in FLEET_RULES or name == "zoo:release":
         return HoldingRouter(RouterSettings(scheduler=name, replica="h100/8b"))
     return Routing(RouterSettings(scheduler=name))
 

@@ -67,7 +67,7 @@ def values_stamp(function: FunctionType) -> str:
 
 
 def _taken_by(function: FunctionType) -> dict[str, Any]:
-    """Values that stand in the code of a function, by name."""
+    """Values that the code of a function contains, by name."""
     taken = {"its defaults": function.__defaults__}
     for code in codes(function.__code__):
         for each in dis.get_instructions(code):

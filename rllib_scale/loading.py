@@ -2,7 +2,7 @@
 
 The models in `rllib_scale.config` import no user code and open no files; this module does. Paths become absolute and
 end in `#sha256=` and a digest. Names of user code end in `#source=` and the digest of its source. Scenarios in user
-code become their content. Settings in this form travel to other processes and stand in manifests, and reading them
+code become their content. Settings in this form travel to other processes and are in manifests, and reading them
 again imports and opens nothing.
 """
 

@@ -246,7 +246,7 @@ def _followers(parent):  # type: ignore[no-untyped-def]
 def _cheapest(tasks, followers, price, until, horizon):  # type: ignore[no-untyped-def]
     """Least sum of min(finish, horizon) and of price (K,) x machine seconds spent by `until`, without queues.
 
-    Returns a lower bound on it, and the seconds (K,) of each tier that it stands for.
+    Returns a lower bound on it, and the seconds (K,) of each tier that it represents.
 
     No schedule spends more than count x (until - first arrival) seconds of a tier by `until`; so the least cost, minus
     the price of that many seconds, bounds the sum of min(finish, horizon) of every schedule.

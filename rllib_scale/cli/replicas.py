@@ -28,7 +28,11 @@ _path = click.Path(path_type=Path)
     "--max-concurrency", type=int, help="Requests that the client had in flight at most, where the log has no limit."
 )
 @click.option(
-    "--call-us", type=float, default=0.0, show_default=True, help="Time of each call in a step, if the log cannot tell."
+    "--call-us",
+    type=float,
+    default=0.0,
+    show_default=True,
+    help="Time of each call in a step, if the log does not determine it.",
 )
 @click.option("--gpu", help="With --kv-bytes: the server's GPU, for the least time of a token of context.")
 @click.option(
@@ -92,7 +96,7 @@ def fit_replica(
     note = "latency, first token, per token: median relative error of a request; throughput: model over measurement"
     show(rows, columns, "Model against measurement", content, note)
     for name in FITTED:
-        said = f"; the log cannot tell it: {fitted.not_told[name]}" if name in fitted.not_told else ""
+        said = f"; the log does not determine it: {fitted.not_told[name]}" if name in fitted.not_told else ""
         say(f"{name} = {replica[name]:.4g}{said}")
     if kv_tokens == 10**9:
         say("--kv-tokens was not given: where the server's memory was full, the fit is wrong")

@@ -107,7 +107,7 @@ def _sessions(env: EnvConfig) -> _Drawing:
 
     if env.service.arrivals_per_s == "recorded":
         raise UserError(
-            "service.arrivals_per_s recorded: every episode would be the same, and tells nothing of others; valid: "
+            "service.arrivals_per_s recorded: every episode would be the same, and says nothing of others; valid: "
             "sessions per second and replica, or none for a closed loop"
         )
     count, recording = len(scripts_of(env.service)), env.recording

@@ -352,7 +352,9 @@ class ES(Searched):
 
     name: Literal["es"]
     learning_rate: LearningRate = Field(default=0.1, description="of Adam, in units of the initial steps of the rule")
-    ranks: bool = Field(default=True, description="ranks of the scores of a generation stand for the scores")
+    ranks: bool = Field(
+        default=True, description="the search sees the ranks of the scores of a generation in place of the scores"
+    )
 
     @model_validator(mode="after")
     def _candidates_are_pairs(self) -> ES:

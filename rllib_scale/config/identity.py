@@ -63,8 +63,8 @@ def described(content: Mapping[str, Any]) -> dict[str, str]:
 def settings_in(content: Mapping[str, Any], path: str = "") -> Settings:
     """Each setting in nested sections by its config path.
 
-    The tiers of a cluster stand by their names, their counts as a ratio beside the number of servers: so a cluster
-    that is only scaled differs in that number alone.
+    The tiers of a cluster go by their names, their counts as a ratio with the number of servers: so a cluster that is
+    only scaled differs in that number alone.
 
     >>> settings_in({"srr": {"lambda_kl": 0.1}, "seed": 1})
     {'srr.lambda_kl': 0.1, 'seed': 1}

@@ -203,7 +203,7 @@ class Plan:
 
     Attributes:
         sweep: the planned sweep.
-        trials: in the order of methods, grid, points of the search, and seeds; equal ones stand once.
+        trials: in the order of methods, grid, points of the search, and seeds; equal ones once.
         units: evaluations, rules and given policies first, then the policy of each trial.
         dimensions: rows of `problems`, `protocols` and, of rules and given policies, `schedulers`; a plan that is read
             from a manifest has none.

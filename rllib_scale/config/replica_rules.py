@@ -24,13 +24,13 @@ class GateParameters(NoParameters):
     )
     order: NonNegative = Field(
         default=0.0,
-        description="first of the held calls: most minutes waited less so many times the prefill that it needs "
+        description="first of the held calls: most minutes waited less this multiple of the prefill that it needs "
         "[100,000 tokens]; 0: first come, first served; recommended: 3",
     )
     head_after_s: Positive | None = Field(
         default=None, description="a call that was held longer goes to the head of the line; unset: none does"
     )
-    offers: Count = Field(default=4, description="so many held calls are offered again at an event")
+    offers: Count = Field(default=4, description="held calls that are offered again at an event")
     active_for_s: Positive | None = Field(
         default=None,
         description="an agent is active, and its context counts, for so long after its last answer; unset: as long as "
@@ -42,7 +42,7 @@ class BoundedAffinityParameters(GateParameters):
     """Parameters of `bounded-affinity`."""
 
     bound: Annotated[float, Field(ge=1)] = Field(
-        default=1.25, description="the session's replica is preferred up to so many times the mean load"
+        default=1.25, description="the session's replica is preferred up to this multiple of the mean load"
     )
 
 
@@ -87,14 +87,14 @@ class CacheAwareParameters(GateParameters):
     balance_abs_threshold: NonNegative = Field(
         default=32.0, description="loads are unbalanced if most - least calls are more than this, and"
     )
-    balance_rel_threshold: NonNegative = Field(default=1.1, description="most more than so many times least")
+    balance_rel_threshold: NonNegative = Field(default=1.1, description="most more than this multiple of least")
 
 
 class BoundedHashingParameters(GateParameters):
     """Parameters of `bounded-consistent-hashing`."""
 
     max_load_skew: Annotated[float, Field(ge=1)] = Field(
-        default=1.5, description="replicas with more than so many times the mean number of calls are passed over"
+        default=1.5, description="replicas with more than this multiple of the mean number of calls are passed over"
     )
 
 

@@ -43,7 +43,7 @@ class ReserveParameters(OrderParameters):
 
     waiting: Positive = Field(
         default=1.5,
-        description="a task waits if its earliest finish is so many times below that on the best idle server",
+        description="a task waits if its earliest finish is by this factor below that on the best idle server",
     )
 
 
@@ -90,7 +90,7 @@ class DualPriceParameters(NoParameters):
     """Parameters of `dual-price`."""
 
     load: Positive | None = Field(default=None, description="offered load of the prices; unset: that of the problem")
-    discount: NonNegative = Field(default=0.8, description="prices are so many times the duals")
+    discount: NonNegative = Field(default=0.8, description="prices are this multiple of the duals")
     kappa: NonNegative = Field(default=2.0, description="weight of a second of waiting")
     penalty: NonNegative = Field(
         default=0.6,

@@ -164,7 +164,7 @@ _PLAIN = (str, int, float, list, tuple)
 
 
 def _keys(loc: tuple[int | str, ...], data: Any, is_missing: bool) -> tuple[int | str, ...]:
-    """The keys of a mistake's place, without the names by which a union tells its kinds apart."""
+    """The keys of a mistake's place, without the names by which a union distinguishes its kinds."""
     keys: list[int | str] = []
     for depth, key in enumerate(loc):
         if isinstance(data, Mapping) and key not in data and not (is_missing and depth == len(loc) - 1):

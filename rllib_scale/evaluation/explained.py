@@ -101,7 +101,7 @@ def explain_at(
         for other in others:
             row |= {f"other_{key}".removesuffix("_server"): value for key, value in other.items() if key != "weight"}
         rows.append(row)
-    # A speed all of whose servers are away has a price, too, which holds for nobody.
+    # A speed all of whose servers are away has a price, too, which applies to no task.
     speeds = np.unique(view.capacity[(view.capacity > 0) & (view.limit[0] >= 0)]).tolist()
     prices = {speed: float(found.prices[(view.capacity == speed) & (view.limit[0] >= 0)].mean()) for speed in speeds}
     return Moment(float(engine.clock[0]), found.numbers, prices, rows, found.left)

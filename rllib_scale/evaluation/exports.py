@@ -186,7 +186,7 @@ def _waiting(played: Played) -> list[dict[str, Any]]:
     """A counter of tasks that are ready and do not run, at each time at which it changes."""
     workload, schedule = played.workload, played.schedule
     workflow = np.repeat(np.arange(workload.num_workflows), np.diff(workload.task_offsets))
-    # When its last predecessor ended: of a task that never ran. Those of attempts stand in the schedule.
+    # When its last predecessor ended: of a task that never ran. Those of attempts are in the schedule.
     ready = workload.arrival_s[workflow].copy()
     ended = np.full(workload.num_tasks, np.inf)
     tasks, done = played.tasks(), schedule["outcome"] == "finished"
@@ -196,7 +196,7 @@ def _waiting(played: Played) -> list[dict[str, Any]]:
     ready += workload.delay_s
     untouched = np.ones(workload.num_tasks, dtype=bool)
     untouched[tasks] = False
-    # A task that failed waits anew: its next attempt says since when, and where there is none, its end does.
+    # A task that failed waits again: its next attempt says since when, and where there is none, its end does.
     last = np.full(workload.num_tasks, -1)
     last[tasks] = np.arange(len(schedule))
     given_up = last[last >= 0]

@@ -6,7 +6,7 @@ of requests, and of their times to the first token and per further token with a 
 
 The fit starts from the lightest load: for requests one at a time all coefficients but `call_s` and `overlap` act
 linearly. Whether
-the log can tell a coefficient is tried by fits without it.
+the log determines a coefficient is tried by fits without it.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Fit:
         log: what was measured.
         fitted: loads that were fitted.
         rows: of the log, with the model's start_model_s, latency_model_s and ttft_model_s.
-        not_told: coefficients that the log cannot tell, and what they were set to.
+        not_told: coefficients that the log does not determine, and what they were set to.
     """
 
     replica: Replica
@@ -176,11 +176,11 @@ def fit_replica(
     saturated: bool = True,
     least_context_s: float = 0.0,
 ) -> Fit:
-    """Fit step_s, context_s, prefill_s and request_s, and where the log can tell them overlap, attention_s and call_s.
+    """Fit step_s, context_s, prefill_s, request_s, and where the log determines them overlap, attention_s, call_s.
 
     Args:
         log: what was measured.
-        limits: memory, budget and number of calls of the server, and the `call_s` of a log that cannot tell it.
+        limits: memory, budget and number of calls of the server, and the `call_s` of a log that does not determine it.
         loads: those to fit; all by default.
         prefix_tokens: with which each prompt begins.
         saturated: whether one of the loads must be saturated.

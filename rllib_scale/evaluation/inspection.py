@@ -47,7 +47,7 @@ class Inspection:
     Attributes:
         episode: it, played to its end.
         workload: the workflows that arrived.
-        decisions: (K,) DECISION. A dispatcher decides on many tasks at once: its starts stand for decisions.
+        decisions: (K,) DECISION. A dispatcher decides on many tasks at once: its starts count as decisions.
         observations: (K, W) what each was decided on; none of a dispatcher, or with more than MOST_BYTES of them.
         fit: (K, N) how each server was for the task; none where there are no observations.
     """

@@ -21,7 +21,7 @@ RULES = {
 }
 """Policies to compare with by service of the problem, besides the rule of BASES."""
 FEWEST, MOST = 100, 500
-"""About so many workflows arrive in an episode; between the two as many as are drawn from."""
+"""About this number of workflows arrive in an episode; between the two as many as are drawn from."""
 SAY_EVERY_S = 10.0
 
 

@@ -12,7 +12,7 @@ from rllib_scale.config import EnvConfig
 from rllib_scale.workloads.model import Workload
 
 SLO_FACTOR = 2.0
-"""Where no workflow has a deadline, one meets its objective when it is done within so many times its critical path."""
+"""Where no workflow has a deadline, one meets its objective if it takes at most this multiple of its critical path."""
 
 
 def workflow_metrics(env: EnvConfig, workload: Workload, schedule: np.ndarray, end_s: float) -> dict[str, float]:

@@ -44,7 +44,7 @@ class GuardSettings(Model):
 
     scheduler: str = Field(default="fastest-idle", description="as of the router")
     margin: NonNegative = Field(default=0.1, description="requests may stay longer by this share than with it")
-    window: int = Field(default=1000, ge=STEPS, description="over so many requests that arrive, or that end")
+    window: int = Field(default=1000, ge=STEPS, description="requests that arrive, or that end, over which it compares")
 
 
 class RouterSettings(Model):
@@ -61,7 +61,7 @@ class RouterSettings(Model):
     compute_gflops: Positive = Field(default=1.0, description="of a request, where `record_routing_stats` says nothing")
     memory_gb: Positive = Field(default=1e6, description="of a replica, where `record_routing_stats` says nothing")
     slowdown: NonNegative = Field(default=0.0, description="by each other request on a replica")
-    bandwidth_gb_s: Positive = Field(default=10.0, description="at which what is elsewhere is moved, or made anew")
+    bandwidth_gb_s: Positive = Field(default=10.0, description="at which what is elsewhere is moved, or made again")
     scenario: str = Field(default="coding-agents-0.7", description="whose communication and observation hold")
     seed: int = Field(default=0, description="of the scheduler's draws")
     state: Literal["deployment", "handle"] = Field(

@@ -35,7 +35,7 @@ WAITING = np.dtype(
         ("descendants", "f8"),  # tasks that follow it, itself included, as far as they were seen at its arrival
         ("seen", "i8"),  # where workflows are revealed: position at which it was revealed in its workflow
         ("delay_s", "f8"),  # from the end of its predecessors until it was ready
-        ("first_input", "i8"),  # its inputs stand side by side
+        ("first_input", "i8"),  # its inputs are adjacent
         ("num_inputs", "i8"),
     ]
 )

@@ -175,7 +175,7 @@ def _scan(
     """Columns of some parts; one that a part lacks holds missing values there. And those that no part has."""
     folder, lacking = home / table, set[str]()
     schema, fragments = _schema(TABLES[table].columns), _fragments(home / table, found)
-    if columns is None and fragments:  # the columns of tiers stand in the parts alone
+    if columns is None and fragments:  # the columns of tiers are in the parts alone
         physical = _physical(folder, fragments)
         lacking = set(schema.names).difference(*(part.names for part in physical))
         beyond = [_beyond(part.remove_metadata(), schema) for part in physical]

@@ -1,6 +1,6 @@
 """Runs on a live cluster, each with its simulation: what ran where and when, in runs/NAME.json of a results folder.
 
-Metrics of both stand in `episodes`, in the rows that `Side.key` names. Free of ray.
+Metrics of both are in `episodes`, in the rows that `Side.key` names. Free of ray.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ INPUTS = ("1", *CONTEXT)
 FAST, SLOW, AVERAGE, PRIOR = 6.0, 30.0, 4.0, 3.0
 """Times, in tau, of the averages of the load, of queue and work, and of the prior of the load."""
 FEWEST, MOST = 6.0, 128.0
-"""Places that the entry `size` tells apart."""
+"""Places that the entry `size` distinguishes."""
 SHARPNESS = 8.0
 """Sharpness of the softplus that keeps nonnegative numbers above 0."""
 SCARCE = 0.7

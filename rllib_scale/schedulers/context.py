@@ -26,7 +26,7 @@ AVERAGE_S = 20.0
 LIMIT = 3.0
 """Limit of the absolute value of a context entry."""
 ANY_SIZE = (1.0, math.inf)
-"""Places between which `size` tells all numbers apart."""
+"""Places between which `size` distinguishes all numbers."""
 
 
 def theta_names(classes: int) -> tuple[str, ...]:

@@ -30,7 +30,7 @@ class ContextPrice(PricingDispatcher):
         weights: W (5 + K, 10 + K); rows `theta_names`, columns 1 and then `context_names`. Or (B, 5 + K, 10 + K), one
             for each environment of a batch.
         speeds: (K,) of the classes that W is for [GFLOPS], slowest first.
-        sizes: fewest and most places that the entry `size` tells apart. Beyond, it is that of the nearest of them: a
+        sizes: fewest and most places that the entry `size` distinguishes. Beyond, it is that of the nearest of them: a
             line through what was seen at 8 to 64 of them says something about 128 and nothing about 1024.
 
     Attributes:

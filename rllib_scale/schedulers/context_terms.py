@@ -44,7 +44,7 @@ def write_theta(  # type: ignore[no-untyped-def]
 ):  # fmt: skip
     """Write the context (B, 9 + K), theta (B, 5 + K), NUMBERS (B, 9) and prices (B, N) of every environment.
 
-    `sizes` (2,) limits of the places that `size` tells apart; `of` (N,) class of each server, -1 of an empty row;
+    `sizes` (2,) limits of the places that `size` distinguishes; `of` (N,) class of each server, -1 of an empty row;
     `idle`, `counts` (M,) scratch; `to_ours` (K, M) and `to_theirs` (M, K) interpolate between the cluster's classes
     and those of the weights.
     """

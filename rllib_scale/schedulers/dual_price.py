@@ -79,7 +79,7 @@ def duals(
         taken: (T, K) of the class's seconds meanwhile: more than `seconds` where a task needs the memory of more
             places.
         available: (K,) seconds of all places of each class together.
-        loads: (L,) times as many tasks of each kind; those beyond MOST_LOAD of what is possible stand for that.
+        loads: (L,) times as many tasks of each kind; those beyond MOST_LOAD of what is possible count as that.
 
     Returns:
         (L, K), each in units of weight.

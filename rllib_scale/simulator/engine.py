@@ -161,7 +161,7 @@ class Engine:
                 by `reset` but in the same call.
 
         Raises:
-            ValueError: an action stands for no answer that can be given now; nothing was done.
+            ValueError: an action is no answer that can be given now; nothing was done.
         """
         which, seeds, episodes = self._none, self._no_seeds, self._no_seeds
         if begin is not None:

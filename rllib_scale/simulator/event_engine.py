@@ -285,7 +285,7 @@ class EventEngine(OutsideState):
             if _begin_round(self._per_task, self._table):
                 self._asked_at = time.perf_counter()
                 return
-        _end_round(False, self._table)  # what is offered where no server is open is asked of nobody
+        _end_round(False, self._table)  # what is offered where no server is open is not asked about
         self._state.done[0] = True
 
     # ------------------------------------------------------------------ what there is

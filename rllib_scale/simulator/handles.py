@@ -31,7 +31,7 @@ STATE_ARRAYS, PROBLEM_ARRAYS = (
 def handles(state: State, problem: Problem) -> np.ndarray:
     """(A, 4) int64: address and shape of each array, C-contiguous, of state and problem.
 
-    It is good as long as they live: keep both, and make it anew when one of their arrays is replaced.
+    It is good as long as they live: keep both, and make a new one when one of their arrays is replaced.
     """
     return handles_of((*state, *problem), (*STATE_ARRAYS.items(), *PROBLEM_ARRAYS.items()))
 

@@ -134,8 +134,8 @@ def arrive_now(number, arrival, home, first, at, demand, edges, moved, table):  
         number: by which it is known, above all former ones.
         arrival: when it arrived [s]: now, or before.
         home: server on which its first task, which follows none, has ended before; -1: none has.
-        first: its task rows stand from there on.
-        at: its edges stand from there on.
+        first: its task rows begin there.
+        at: its edges begin there.
         demand: (T,) generators.TASK_DEMAND.
         edges: (E, 2) predecessor, successor; sorted, each once, acyclic.
         moved: (E,) GB that the successor needs of the predecessor.

@@ -217,7 +217,7 @@ def answer(b, action, state, problem):  # type: ignore[no-untyped-def]
     if outcome in (STARTED, WAITS):
         _take(b, k, state, p)
         return carry_out(b, row, j, outcome, state, problem)
-    # Nothing was done: three counters tell a name that never can be from one too early, and whether another was open.
+    # Nothing was done: three counters distinguish names that never can be, those too early, and if another was open.
     if outcome == NO_FIT:
         env.invalid_no_fit += 1
     elif _some_open(b, row, state, problem):

@@ -100,7 +100,7 @@ ENV = np.dtype(
         ("response_sum", "f8"),
         ("makespan_sum", "f8"),
         ("num_started", "i8"),  # rows of the log
-        ("outside", "i8"),  # whether its events come from outside: nobody knows when a task ends before it does
+        ("outside", "i8"),  # whether its events come from outside: when a task ends is unknown until it does
         ("next_number", "i8"),  # of the workflow that arrives next
         ("given_up", "i8"),  # unfinished tasks of workflows that were given up
         ("given_up_arrivals", "f8"),  # s, sum of their arrivals
@@ -110,7 +110,7 @@ WORKFLOW = np.dtype(
     [
         ("arrival", "f8"),  # s
         ("number", "i8"),  # by which schedulers know it, in order of arrival; of an episode its row here
-        ("first_task", "i8"),  # its task rows stand side by side
+        ("first_task", "i8"),  # its task rows are adjacent
         ("num_tasks", "i8"),
         ("num_seen", "i8"),  # tasks that schedulers know of
         ("num_completed", "i8"),
@@ -127,7 +127,7 @@ TASK = np.dtype(  # one cache line: in large clusters what is looked at between 
         ("num_successors", "i4"),
         ("num_missing", "i4"),  # predecessors not yet completed, or whose output is lost
         ("place", "i4"),  # it was assigned to; NONE, or NOWHERE
-        ("first_successor", "i4"),  # position among the edges, where task rows stand
+        ("first_successor", "i4"),  # position among the edges, which hold task rows
         ("first_predecessor", "i4"),  # task row; -1: none
     ]
 )

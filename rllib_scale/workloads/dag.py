@@ -102,7 +102,7 @@ def _ones(bits):  # type: ignore[no-untyped-def]
 def hops_and_descendants(n, edges):  # type: ignore[no-untyped-def]
     """(2, T) int64 edges on the longest path to a sink, and tasks that follow, itself included, of each of n tasks.
 
-    Edges (E, 2) stand in any order.
+    Edges (E, 2) are in any order.
     """
     first, order, found = np.empty(n + 1, dtype=np.int64), np.empty(n, dtype=np.int64), np.empty((2, n), dtype=np.int64)
     successors, missing = np.empty(len(edges), dtype=np.int64), np.empty(n, dtype=np.int64)

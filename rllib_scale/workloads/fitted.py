@@ -1,7 +1,7 @@
 """Workloads drawn from a fitted table: chains of calls with growing context, release delays and occasional forks.
 
 A table (`rllib-scale fit-workload`) has quantiles of each quantity and their dependence: a Gaussian copula over what a
-workflow has once (CHAIN), and one over what each call has anew (CALL), a share of which persists within the workflow.
+workflow has once (CHAIN), and one over what each call adds (CALL), a share of which persists within the workflow.
 Memory follows the context: that of the first call plus the growth of each later one, rarely reduced to a share of it
 (compaction). The output follows the memory by rank. A fork runs separate chains (subagents), which join before the next
 call of the parent.

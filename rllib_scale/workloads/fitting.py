@@ -18,7 +18,7 @@ def fits(memory_gb: Any, places: Any, labels: Any, space_gb: Any, free_places: A
         memory_gb: of the task [GB].
         places: that the task takes.
         labels: of the task, a bit for each of `ClusterConfig.label_names`; 0: it may run anywhere.
-        space_gb: of the server [GB], all or free. -1, which stands for a closed server, fits no task.
+        space_gb: of the server [GB], all or free. -1, which means a closed server, fits no task.
         free_places: of the server, all or free.
         offered: labels of the server. It has all that the task needs, or the task may not run there.
     """

@@ -54,7 +54,7 @@ class Workload:
         labels: (T,) whole numbers whose bit k says that the task runs only on servers that have `label_names[k]`; by
             default 0: anywhere.
         places: (T,) places that it takes of a server, at least 1, by default 1.
-        label_names: (L,) what the bits of `labels` stand for: GPU types, models, regions.
+        label_names: (L,) what the bits of `labels` mean: GPU types, models, regions.
         output_gb: (T,) output data d [GB], at least 0, as schedulers see it.
         delay_s: (T,) release delay [s], at least 0, by default 0: the time from the end of its predecessors, or the
             arrival of its workflow, until the task is ready.

@@ -1,4 +1,4 @@
-"""Trained policies that come with the package, each with a card: `zoo:NAME` wherever the folder of a policy may stand.
+"""Trained policies that come with the package, each with a card: `zoo:NAME` wherever the folder of a policy is valid.
 
 A folder here is that of a policy (`rllib_scale.policies.policy`) with a card.json beside it: the command that made it,
 seeds, results with intervals, limits. They are files of the package, so that the same name is there on every node.

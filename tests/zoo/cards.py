@@ -27,6 +27,8 @@ def results(card: dict[str, Any]) -> list[dict[str, Any]]:
     hold the policy as a training beside those of other seeds, or alone, by its name in the zoo.
     """
     trial = load_policy(f"zoo:{card['name']}").trial
+    if trial.env.on_replicas:
+        return _results_on_replicas(card)
     rows = pd.concat([load(ROOT / folder).episodes for folder in card["rows"]], ignore_index=True)
     own = own_rows(rows, card["name"], trial)
     assert len(own), f"no rows of {trial.name} in {card['rows']}"
@@ -53,6 +55,28 @@ def results(card: dict[str, Any]) -> list[dict[str, Any]]:
                 "percent": _rounded(100 * math.expm1(x) for x in (test.mean, test.interval.low, test.interval.high)),
             }
             | seeds
+        )
+    return found
+
+
+def _results_on_replicas(card: dict[str, Any]) -> list[dict[str, Any]]:
+    """Of a table of rows: a row of the policy or of the base for each episode, at a load of a part of the study."""
+    rows = pd.concat([pd.read_parquet(ROOT / file) for file in card["rows"]], ignore_index=True)
+    own, base = f"policies/{Path(card['policy']).name}", card["base"]
+    found = []
+    for row in card["results"]:
+        part, load = row["scenario"].rsplit(", ", 1)
+        at = rows[(rows["part"] == part) & (rows["load"] == float(load.split()[0]))]
+        times = at.pivot(index="episode", columns="rule", values=METRIC)[[own, base]].astype(float)
+        test = intervals.mean_test(np.log(times[own] / times[base]).to_numpy(), "episodes")
+        found.append(
+            {key: row[key] for key in ("scenario", "mask", "servers")}
+            | {
+                "episodes": len(times),
+                "response_s": round(float(times[own].mean()), 3),
+                "base_response_s": round(float(times[base].mean()), 3),
+                "percent": _rounded(100 * math.expm1(x) for x in (test.mean, test.interval.low, test.interval.high)),
+            }
         )
     return found
 

@@ -55,15 +55,22 @@ def test_a_policy_is_the_one_beside_the_rows(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", CARDS)
-def test_the_command_on_a_card_trains_that_policy(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the command would run holds a training with every setting of the policy's."""
+def test_the_command_on_a_card_trains_that_policy(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the command would run holds a training with every setting of the policy's; its sessions are not here."""
     asked: list[Plan] = []
     monkeypatch.setattr(sweeps, "_run", lambda plan, *_, **__: asked.append(plan))
-    program, *arguments = shlex.split(CARDS[name]["command"])
+    sessions = tmp_path / "sessions.jsonl"
+    sessions.write_text(json.dumps({"id": "a", "requests": [{"t": 0.0, "in": 10, "out": 5}]}) + "\n")
+    program, *arguments = shlex.split(CARDS[name]["command"].replace("SESSIONS", str(sessions)))
     assert program == "rllib-scale"
     result = invoke(*arguments)
     assert result.exit_code == 0, result.output
     policy = load_policy(f"zoo:{name}").trial
+    if policy.env.on_replicas:
+        service = asked[0].trials[0].config.env.service
+        assert service.trace
+        env = policy.env.model_copy(update={"service": policy.env.service.model_copy(update={"trace": service.trace})})
+        policy = policy.model_copy(update={"env": env})
     (same,) = [trial.config for trial in asked[0].trials if trial.config == policy]
     assert same.trial_id == policy.trial_id
 

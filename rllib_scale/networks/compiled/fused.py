@@ -4,7 +4,7 @@ The network is small: passed through torch operation by operation, a minibatch c
 arithmetic. Here everything from the folding of the weights to their gradients is one compiled function each way;
 dense layers are BLAS products, the rest are loops over the minibatch that a compiler turns into vector instructions.
 Values and gradients are those of `CrossAttentionPointer.forward` within float32 rounding; its notation and derivation
-stand in networks/cross_attention.py. Arrays are feature-major: the B rows of the minibatch are the last axis. Many rows
+are in networks/cross_attention.py. Arrays are feature-major: the B rows of the minibatch are the last axis. Many rows
 of many servers are passed through in tiles: every head of every block reads all that is known of every server, which
 is slow where it does not stay in the cache.
 """

@@ -229,7 +229,7 @@ class ReplicaEngine:
         self._begun[b] = self._as_it_is(b)
 
     def _adopt(self, b: int, fleet: Fleet) -> None:
-        """Go on with these arrays; what changes at each decision stands side by side for all fleets."""
+        """Go on with these arrays; what changes at each decision is adjacent for all fleets."""
         self._now[b] = fleet.now[0]
         self._fleets[b] = fleet._replace(now=self._now[b : b + 1])
         self._table[b] = fleet_handles(self._fleets[b])

@@ -166,7 +166,7 @@ def answer_agent(fleet, call, until_s):  # type: ignore[no-untyped-def]
 
 @rare
 def end_session(fleet, session):  # type: ignore[no-untyped-def]
-    """A session has ended: nobody sees it, unless ends are told; then its agents count no longer."""
+    """A session has ended, which is hidden unless ends are told; then its agents count no longer."""
     for agent in range(fleet.agents.shape[1]):
         row = fleet.agents[session, agent].active
         if row != NONE and fleet.now[0].ends_told:
@@ -270,7 +270,7 @@ def may_be_open(fleet, replica, weights, least, most):  # type: ignore[no-untype
 
 @rare
 def _prefill(here, tokens, hit):  # type: ignore[no-untyped-def]
-    """ln(1 + seconds) of the prefill of so many tokens, of which a replica has `hit`."""
+    """ln(1 + seconds) of the prefill of `tokens`, of which a replica has `hit`."""
     left = tokens - hit
     return math.log1p(here.prefill_s * left + here.attention_s * left * (hit + left / 2))
 

@@ -2,7 +2,7 @@
 
 The first is the call with the most minutes waited less `order` times the prefill that it needs [100,000 tokens] at the
 replica that has most of its context. All waits grow alike, so that a key keeps its place: it is made when the call is
-asked, and anew when it is offered, or a candidate of `release`. A call that has been held for longer than
+asked, and again when it is offered, or a candidate of `release`. A call that has been held for longer than
 `head_after_s` goes to the head of the line, the first that asked first.
 """
 
@@ -127,7 +127,7 @@ def first_in_line(fleet):  # type: ignore[no-untyped-def]
 
 @rare
 def step_back(fleet):  # type: ignore[no-untyped-def]
-    """The calls that were offered at this event, and are still held, stand in line again."""
+    """The calls that were offered at this event, and are still held, line up again."""
     now = fleet.now[0]
     now.offers = NONE
     while now.in_line < now.held:

@@ -55,7 +55,7 @@ def _push(fleet, time, session, number):  # type: ignore[no-untyped-def]
 
     Of _AWAY: the answers so far, and the row of `active`. Of agents that are idle since one step, the one that was
     answered first is away first.
-    Of `thunder-agent`: _TICK, so many times the interval; _FORCE: a call, by its rank and row, has waited for too long.
+    Of `thunder-agent`: _TICK, the number of the interval; _FORCE: a call, by its rank and row, has waited for too long.
     """
     at = fleet.now[0].events
     fleet.now[0].events += 1
@@ -67,7 +67,7 @@ def _push(fleet, time, session, number):  # type: ignore[no-untyped-def]
 
 @rare
 def _pop(fleet):  # type: ignore[no-untyped-def]
-    """Remove the first event, which then stands behind the others."""
+    """Remove the first event, which is then behind the others."""
     fleet.now[0].events -= 1
     last, at = fleet.now[0].events, 0
     _swap(fleet, 0, last)

@@ -141,7 +141,7 @@ def _overdue_goes(fleet):  # type: ignore[no-untyped-def]
 
 @rare
 def write_terms(fleet, known, count):  # type: ignore[no-untyped-def]
-    """Write CALL_TERMS of so many candidates and FLEET_TERMS into their arrays."""
+    """Write CALL_TERMS of the first `count` candidates, and FLEET_TERMS, into their arrays."""
     now, replicas, calls = fleet.now[0], len(fleet.replicas), 0
     for here in fleet.replicas:
         calls += here.calls + here.waiting

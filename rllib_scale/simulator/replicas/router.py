@@ -2,7 +2,7 @@
 
 A router knows less than an episode: where it has sent each request, the prompts, the prefixes that they share, and the
 sessions. Caches are what it remembers of these, as in an episode under `observation.caches: own`: in the fleet that the
-rules read, whose other rows it writes anew before it asks the rule about one request after another.
+rules read, whose other rows it rewrites before it asks the rule about one request after another.
 
 A session is away, running at a replica (a call sent and unanswered) or idle there (since its last answer, for a time).
 Running and idle ones count, in unique tokens. While these exceed what a gate allows, the session that has been idle
@@ -65,7 +65,7 @@ def answer_round(  # type: ignore[no-untyped-def]
 
     Args:
         known: sessions, KNOWN, by their rows in the fleet.
-        heard: rows of `known`, the session heard of last is the last; of a row that stands there twice the last counts.
+        heard: rows of `known`, the session heard of last is the last; of a row that is there twice the last counts.
         asked: requests, ASKED.
         order: rows of `asked`, in the order in which they came.
         row_of: row of the fleet of each number of a replica, or NONE.
@@ -125,7 +125,7 @@ def answer_round(  # type: ignore[no-untyped-def]
 
 @internal
 def _offer_held(fleet, of, started, offers):  # type: ignore[no-untyped-def]
-    """Offer so many held requests, and `most_offers` again if one goes and makes room; see `answer_round`.
+    """Offer up to `offers` held requests, and `most_offers` again if one goes and makes room; see `answer_round`.
 
     Returns how many have started by now, beside those that had `started`, and how many were answered.
     """

@@ -1,6 +1,6 @@
 """The arrays of a fleet of replicas under sessions, which compiled code reads and writes.
 
-Rows refer to rows of other tables by index, NONE stands for no row. Tables of calls, contexts, events and live sessions
+Rows refer to rows of other tables by index, NONE is no row. Tables of calls, contexts, events and live sessions
 grow when `loop.next_offer` says that they are full.
 """
 
@@ -114,7 +114,7 @@ KEPT = np.dtype(
     ],
     align=True,
 )
-"""A context that a replica keeps; a prefix that nobody uses, with agent NONE."""
+"""A context that a replica keeps; a prefix that no context uses, with agent NONE."""
 PREFIX = np.dtype([(name, _I) for name in ("tokens", "running", "kept", "row", "active", "counted")], align=True)
 """A shared prefix at a replica: its own tokens, 0 unless they are kept; calls that run with it, those of the prefixes
 below it included; kept contexts and kept prefixes right below it; its row in the order of eviction; agents that count

@@ -137,7 +137,7 @@ def _used(now, here):  # type: ignore[no-untyped-def]
 
 @rare
 def _least_used(fleet, needed):  # type: ignore[no-untyped-def]
-    """The replica with the fewest tokens of programs, of those that have room for so many; or NONE."""
+    """The replica with the fewest tokens of programs, of those that have room for these; or NONE."""
     _count(fleet, 0)
     best, now = NONE, fleet.now[0]
     for replica in range(len(fleet.replicas)):

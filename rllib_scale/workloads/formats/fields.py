@@ -29,7 +29,7 @@ Amount = Annotated[float, Field(ge=0, le=MAX_NUMBER, allow_inf_nan=False)]
 Whole = Annotated[int, Field(ge=0, le=int(MAX_NUMBER))]
 """Tokens, bytes."""
 BlockSize = Annotated[int, Field(ge=1, le=int(MAX_NUMBER))]
-"""Tokens that a hash stands for."""
+"""Tokens of the block of a hash."""
 
 
 def _since_1970(value: Any) -> float:
@@ -57,6 +57,6 @@ def _clock(value: Any) -> int | float:
 Timestamp = Annotated[float, BeforeValidator(_since_1970)]
 """Seconds since 1970 of an ISO 8601 time, UTC by default."""
 Clock = Annotated[int | float, BeforeValidator(_clock)]
-"""Nanoseconds since 1970 of such a time, or a number since 1970 in a unit that `unit_s` tells."""
+"""Nanoseconds since 1970 of such a time, or a number since 1970 in a unit that `unit_s` gives."""
 Digits = Annotated[Whole, BeforeValidator(_digits)]
 """`Whole`, or its digits as a text."""

@@ -40,7 +40,7 @@ class Log:
         self._above: dict[str, tuple[str | None, bool]] = {}
 
     def place(self, name: str, above: str | None, is_agent: bool = True) -> None:
-        """Say what a name is below; one that is no agent stands for the agent above it."""
+        """Say what a name is below; one that is no agent counts as the agent above it."""
         self._above[name] = above, is_agent
 
     def add(
@@ -179,7 +179,7 @@ class Log:
         yield ""
 
     def _tree(self, entries: list[_Entry]) -> Agent:
-        """The main agent, the first of each trace with nobody above; all others are its subagents at some depth."""
+        """The main agent, the first of each trace with none above; all others are its subagents at some depth."""
         made: dict[str, Agent] = {}
         above: dict[str, list[str]] = {}
         of_agent: dict[str, list[_Entry]] = {}

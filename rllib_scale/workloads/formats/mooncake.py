@@ -1,7 +1,7 @@
 """Requests to a language model as Mooncake publishes them (github.com/kvcache-ai/Mooncake, FAST25-release, Apache-2.0).
 
 JSON lines, one request per line: `timestamp` [ms], `input_length` and `output_length` [tokens], and `hash_ids`, which
-stand for blocks of 512 tokens with all that is before them: the blocks that an earlier request, by its `timestamp`,
+are hashes of blocks of 512 tokens with all that is before them: the blocks that an earlier request, by its `timestamp`,
 began with are in the cache. Requests with the same `session_id`, which AIPerf added, are turns of one conversation, and
 one without `timestamp` comes `delay` [ms] after the turn before it. Durations are not recorded: they are fitted.
 """

@@ -34,7 +34,7 @@ MAX_RECORD_BYTES = 64 * 2**20
 MAX_ROW_BYTES = 2**20
 """Longest line of a CSV file."""
 PEEKED_BYTES = 2**16
-"""Bytes read from the start of a file to tell files apart."""
+"""Bytes read from the start of a file to distinguish files."""
 DAMAGED = (OSError, EOFError, zlib.error)
 """Errors of opening and reading a damaged file; `gzip.BadGzipFile` is an OSError."""
 _SPACE = re.compile(r"\s*")

@@ -8,7 +8,7 @@ Of the specification, the tasks' `id`, `parents`, `children`, `inputFiles` and `
   output of a task without successors is all that it writes. An edge moves the files that its successor reads; a file
   that several tasks write counts for each of them.
 - An edge is given at both ends, in `parents` and in `children`, and they must agree. In version 1.4, which has tasks
-  with their files in one list, names stand in place of ids and one end is enough.
+  with their files in one list, names take the place of ids and one end is enough.
 
 The mapping fills in what is missing, and the summary of the import counts it.
 """
