@@ -6,6 +6,7 @@ import io
 import json
 import math
 import os
+import re
 import sys
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
@@ -79,15 +80,37 @@ def show(
     shown = [[_cell(row.get(key) if isinstance(key, str) else key(row)) for row in rows] for key in columns.values()]
     widest = [max(map(len, (heading, *cells))) for heading, cells in zip(columns, shown, strict=True)]
     is_wide = sum(widest) + 3 * len(columns) > console.width
-    for position, (heading, cells) in enumerate(zip(columns, shown, strict=True)):
-        is_number = all(cell[:1] in set("+-0123456789") for cell in cells)
-        if is_number and is_wide:  # numbers stay whole: only their heading is broken
-            heading = textwrap.fill(heading, max(7, *map(len, [*heading.split(), *cells])))
-        justify: JustifyMethod = "right" if is_number else "left"
-        table.add_column(heading, justify=justify, no_wrap=position == 0 or (is_number and is_wide), overflow="fold")
+    headings, numbers, taken = list(columns), [], 0
+    for position, cells in enumerate(shown):
+        numbers.append(all(cell[:1] in set("+-0123456789") for cell in cells))
+        if numbers[-1] and is_wide:  # numbers stay whole: only their heading is broken
+            heading = headings[position]
+            headings[position] = textwrap.fill(heading, max(7, *map(len, [*heading.split(), *cells])))
+        taken += 3 + max(map(len, (*headings[position].split("\n"), *cells))) if position else 0
+    if is_wide and not numbers[0]:  # so do the numbers in a name: it is broken behind a comma or a colon
+        shown[0] = [_folded(cell, max(16, console.width - taken)) for cell in shown[0]]
+    for position, heading in enumerate(headings):
+        is_whole = position == 0 or (numbers[position] and is_wide)
+        justify: JustifyMethod = "right" if numbers[position] else "left"
+        table.add_column(heading, justify=justify, no_wrap=is_whole, overflow="fold")
     for line in zip(*shown, strict=True):
         table.add_row(*line)
     console.print(table)
+
+
+def _folded(text: str, width: int) -> str:
+    """Lines of at most this width, where commas and colons allow it.
+
+    >>> print(_folded("lmetric:gate=1,order=3,active_for_s=160", 24))
+    lmetric:gate=1,order=3,
+    active_for_s=160
+    """
+    lines = [""]
+    for part in re.split(r"(?<=[,:])", text):
+        if lines[-1] and len(lines[-1]) + len(part) > width:
+            lines.append("")
+        lines[-1] += part
+    return "\n".join(lines)
 
 
 def _cell(value: Any) -> str:
