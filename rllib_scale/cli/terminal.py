@@ -9,7 +9,7 @@ import os
 import re
 import sys
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import click
@@ -80,22 +80,41 @@ def show(
     shown = [[_cell(row.get(key) if isinstance(key, str) else key(row)) for row in rows] for key in columns.values()]
     widest = [max(map(len, (heading, *cells))) for heading, cells in zip(columns, shown, strict=True)]
     is_wide = sum(widest) + 3 * len(columns) > console.width
-    headings, numbers, taken = list(columns), [], 0
-    for position, cells in enumerate(shown):
-        numbers.append(all(cell[:1] in set("+-0123456789") for cell in cells))
-        if numbers[-1] and is_wide:  # numbers stay whole: only their heading is broken
-            heading = headings[position]
-            headings[position] = textwrap.fill(heading, max(7, *map(len, [*heading.split(), *cells])))
-        taken += 3 + max(map(len, (*headings[position].split("\n"), *cells))) if position else 0
-    if is_wide and not numbers[0]:  # so do the numbers in a name: it is broken behind a comma or a colon
-        shown[0] = [_folded(cell, max(16, console.width - taken)) for cell in shown[0]]
+    numbers = [all(cell[:1] in set("+-0123456789") for cell in cells) for cells in shown]
+    headings, taken = _broken(columns, shown, numbers, words=True) if is_wide else (list(columns), 0)
+    if is_wide and not numbers[0]:  # numbers in a name stay whole, too: it is broken behind a comma or a colon
+        room = console.width - taken
+        if room < max((len(part) for cell in shown[0] for part in _PARTS.split(cell)), default=0):
+            headings, taken = _broken(columns, shown, numbers, words=False)
+        shown[0] = [_folded(cell, console.width - taken) for cell in shown[0]]
     for position, heading in enumerate(headings):
         is_whole = position == 0 or (numbers[position] and is_wide)
         justify: JustifyMethod = "right" if numbers[position] else "left"
-        table.add_column(heading, justify=justify, no_wrap=is_whole, overflow="fold")
+        cells = [line for cell in shown[position] for line in cell.split("\n")] if is_whole else [""]
+        widest_cell = max(map(len, cells), default=0)
+        table.add_column(heading, justify=justify, no_wrap=is_whole, overflow="fold", min_width=widest_cell)
     for line in zip(*shown, strict=True):
         table.add_row(*line)
     console.print(table)
+
+
+def _broken(
+    columns: Iterable[str], shown: Sequence[Sequence[str]], numbers: Sequence[bool], words: bool
+) -> tuple[list[str], int]:
+    """Headings of columns of numbers in lines as short as these, and as `words`; and what all but the first need."""
+    headings, taken = list[str](), 0
+    for heading, cells, is_number in zip(columns, shown, numbers, strict=True):
+        if is_number:  # numbers stay whole: only their heading is broken
+            heading = textwrap.fill(heading, max(7, *map(len, [*(heading.split() if words else ()), *cells])))
+        widest = max(map(len, (*heading.split("\n"), *cells)))
+        taken += 3 + (widest if is_number else min(widest, TEXT_WIDTH)) if headings else 0
+        headings.append(heading)
+    return headings, taken
+
+
+TEXT_WIDTH = 24
+"""Least width of a column of text."""
+_PARTS = re.compile(r"(?<=[,:])")
 
 
 def _folded(text: str, width: int) -> str:
@@ -106,7 +125,7 @@ def _folded(text: str, width: int) -> str:
     active_for_s=160
     """
     lines = [""]
-    for part in re.split(r"(?<=[,:])", text):
+    for part in _PARTS.split(text):
         if lines[-1] and len(lines[-1]) + len(part) > width:
             lines.append("")
         lines[-1] += part

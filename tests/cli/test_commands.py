@@ -485,10 +485,11 @@ def test_the_shell_is_given_its_completion() -> None:
 
 
 def test_a_wide_table_breaks_headings_and_no_number(capsys: pytest.CaptureFixture[str]) -> None:
-    row = {"scheduler": "lmetric:gate=.95,order=3,head_after_s=1200,active_for_s=160"} | {f"99th percentile of {k} (s) ↓": 71.525 + k for k in range(9)}
+    row = {"scheduler": "lmetric:gate=.95,order=3,head_after_s=1200,active_for_s=160"} | {
+        f"99th percentile of {k} (s) ↓": 71.525 + k for k in range(9)
+    }
     show([row], {heading: heading for heading in row})
     printed = capsys.readouterr().out
     assert all(f"{row[heading]:.3f}" in printed for heading in row if heading != "scheduler")
     assert max(map(len, printed.splitlines())) <= 120
-    words = [*row["scheduler"].replace(":", ":,").split(","), "percentile"]
-    assert all(word in printed for word in words), "nor a word, or a number in a name"
+    assert all(part in printed for part in row["scheduler"].split(":")[1].split(",")), "nor one in a name"
