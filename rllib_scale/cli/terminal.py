@@ -128,7 +128,7 @@ def _folded(text: str, width: int) -> str:
     for part in _PARTS.split(text):
         if lines[-1] and len(lines[-1]) + len(part) > width:
             lines.append("")
-        lines[-1] += part
+        lines[-1] += part if lines[-1] else part.lstrip()
     return "\n".join(lines)
 
 

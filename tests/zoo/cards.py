@@ -68,7 +68,7 @@ def _results_on_replicas(card: dict[str, Any]) -> list[dict[str, Any]]:
         part, load = row["scenario"].rsplit(", ", 1)
         at = rows[(rows["part"] == part) & (rows["load"] == float(load.split()[0]))]
         times = at.pivot(index="episode", columns="rule", values=METRIC)[[own, base]].astype(float)
-        test = intervals.mean_test(np.log(times[own] / times[base]).to_numpy(), "episodes")
+        test = intervals.mean_test(np.log(times[own] / times[base]).to_numpy()[None], "episodes")
         found.append(
             {key: row[key] for key in ("scenario", "mask", "servers")}
             | {
