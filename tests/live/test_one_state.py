@@ -78,6 +78,10 @@ def test_sessions_stay_and_a_gate_holds_whichever_handle_asks() -> None:
     assert len({way for way, _, _ in answers}) > 1
     assert max(most for _, _, most in answers) == 100_000, "all that fits, and no more"
     serve.delete("gated")
+    handle = deployed("released", 1, 2, "zoo:release", 20_000, fallback_after_s=60.0)
+    answers = calls(handle, 12, 20_000, 0.3).values()
+    assert 40_000 <= max(most for _, _, most in answers) <= 100_000, "a policy's gate holds, and lets all go in the end"
+    serve.delete("released")
 
 
 def keeper(name: str) -> tuple[Any, int]:
