@@ -47,6 +47,8 @@ def test_a_short_search_gains_on_episodes_that_it_never_saw_and_exports_what_it_
     search.save_policy(tmp_path / "release", 6)
     env, policy = search.trial.env, make_policy(str(tmp_path / "release"), search.trial.env)
     new = [Instance(env, 1000 + number) for number in range(8)]
+    played = search.search.play(search.best.reshape(1, -1), new[0]).own
+    assert outcomes_of(policy, 1, new[0]).response_s == played.response_s, "the candidate that was chosen"
     begun, found = (
         ratios([Compared(outcomes_of(each, 1, of), play_base(of, BASE)) for of in new], [1.0] * 8)[0, 0]
         for each in (ReleaseIndex(ReleaseIndex.initial(), BASE), policy)
