@@ -84,7 +84,7 @@ def config_of(trial):
 
 
 if __name__ == "__main__":
-    trial = TrialConfig.of("scale", algorithm={"epochs": int(sys.argv[1])})
+    trial = TrialConfig.of("scale", algorithm={"epochs": int(sys.argv[1]) if sys.argv[1:] else 2})
     algorithm = config_of(trial).build_algo()
     for epoch in range(trial.algorithm.epochs):
         result = algorithm.train()
