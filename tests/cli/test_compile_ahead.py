@@ -12,7 +12,7 @@ import yaml
 from numba.core.dispatcher import Dispatcher
 
 from test_compiled import compiled_functions
-from test_readme import LONG, RUNNABLE, blocks, runs_of
+from test_readme import LONG, RUNNABLE, blocks, files, runs_of
 from test_readme import workplace as workplace  # a fixture
 
 PROGRAM = str(Path(sys.executable).parent / "rllib-scale")
@@ -86,6 +86,8 @@ def test_every_function_that_python_may_call_is_compiled(cache: Path) -> None:
 @pytest.mark.parametrize("page", RUNNABLE)
 def test_no_command_of_a_page_compiles_anything(page: str, workplace: Path, cache: Path) -> None:
     found = {}
+    for name, text in files(page).items():
+        (workplace / name).write_text(text)
     for language, text in blocks(page):
         if language == "yaml":
             (workplace / f"{yaml.safe_load(text).get('name', 'part')}.yaml").write_text(text)
