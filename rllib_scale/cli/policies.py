@@ -31,9 +31,8 @@ def zoo(name: str | None) -> None:
     show(rows, {"name": "name", "description": "summary", "method": "method", "seed": "seed"})
 
 
-BASE = "fastest-idle"
 RESULTS = (
-    "Mean response over all {of}, and its difference to {base} on the same episodes, in percent (negative is better); "
+    "Mean response over all tasks, and its difference to {base} on the same episodes, in percent (negative is better); "
     "95 % intervals of this policy over episodes, and of all seeds of its method over seeds and episodes"
 )
 
@@ -46,12 +45,11 @@ def _show_card(card: dict[str, Any]) -> None:
         say(f"Rows and their analysis: {card['page']}")
     columns: dict[str, Any] = {name: name for name in ("scenario", "mask", "servers")}
     columns |= {"policy (s)": lambda row: f"{row['response_s']:.2f}"}
-    base = card.get("base", BASE)
+    base = card.get("base", "fastest-idle")
     columns |= {f"{base} (s)": lambda row: f"{row['base_response_s']:.2f}"}
     columns |= {"policy (%)": lambda row: _interval(*row.get("percent", ()))}
     columns |= {"all seeds (%)": lambda row: _interval(*row.get("percent_of_all_seeds", ()))}
-    title = RESULTS.format(of="tasks" if base == BASE else "calls", base=base)
-    show(card["results"], columns, title, content=card)
+    show(card["results"], columns, RESULTS.format(base=base), content=card)
     for line in () if wants_json() else card["limits"]:
         say(f"- {line}")
 

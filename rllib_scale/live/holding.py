@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Hashable, Mapping, Sequence
+from functools import cache
 from hashlib import blake2b
 from typing import Any
 
@@ -22,6 +23,7 @@ from rllib_scale.errors import UserError, offered
 from rllib_scale.live.requests import Demand, LastCall, Replica, RouterSettings, check_arrival
 from rllib_scale.live.routing import SESSIONS
 from rllib_scale.live.stats import LiveStats
+from rllib_scale.policies.description import trained_in
 from rllib_scale.schedulers.replicas import REPLICA_RULES
 from rllib_scale.simulator.replicas.handles import fleet_handles
 from rllib_scale.simulator.replicas.known import forget_replica
@@ -41,24 +43,30 @@ FOR_PLACES = frozenset({"compute_gflop", "memory_gb", "places", "labels", "moved
 """Those that only other schedulers use."""
 
 
-def _rule_of(scheduler: str) -> tuple[Any, np.ndarray] | None:
-    """A rule of `service: replica`, that of a policy of `release` included, and its values; None: it is none."""
+def is_for_replicas(settings: RouterSettings) -> bool:
+    """Whether the scheduler of a router is a rule of `service: replica`, or a policy of `release`."""
+    return _is_for_replicas(settings.scheduler)
+
+
+@cache  # it is asked with each request, and a policy is read from its folder
+def _is_for_replicas(scheduler: str) -> bool:
+    spec = parse_scheduler(scheduler)
+    if isinstance(spec, PolicySpec):
+        return trained_in(spec.folder("scheduler")).rule == "release-index"
+    return isinstance(spec, RuleSpec) and spec.name in FLEET_RULES
+
+
+def _rule_of(scheduler: str) -> tuple[Any, np.ndarray]:
+    """The rule of `service: replica`, that of a policy of `release` included, and its values."""
     spec = parse_scheduler(scheduler)
     if isinstance(spec, PolicySpec):
         from rllib_scale.policies.policy import load_policy  # late: it imports torch
-        from rllib_scale.policies.price_policy import ReleasePolicy
 
-        policy = load_policy(spec.folder("scheduler"))
-        return (policy.rule, policy.values) if isinstance(policy, ReleasePolicy) else None
-    if not isinstance(spec, RuleSpec) or spec.name not in FLEET_RULES:
-        return None
+        policy: Any = load_policy(spec.folder("scheduler"))
+        return policy.rule, policy.values
+    assert isinstance(spec, RuleSpec)
     rule: Any = REPLICA_RULES[spec.name](spec.parameters)
     return rule, rule.values
-
-
-def is_for_replicas(settings: RouterSettings) -> bool:
-    """Whether the scheduler of a router is a rule of `service: replica`."""
-    return _rule_of(settings.scheduler) is not None
 
 
 def check_used(given: RouterSettings | Demand, settings: RouterSettings) -> None:
@@ -110,11 +118,10 @@ class HoldingRouter:
     guard = "none"
 
     def __init__(self, settings: RouterSettings) -> None:
-        name, found = settings.scheduler, _rule_of(settings.scheduler)
+        name = settings.scheduler
         if settings.replica is None:
             raise UserError(f"{name}: replica is not given; valid: a preset as h100/8b, or its coefficients")
-        assert found is not None
-        rule, self._values = found
+        rule, self._values = _rule_of(name)
         check_router_knows(rule.name)
         self.settings, self._kind = settings, settings.replica
         own = dict(rule.parameters)["active_for_s"]

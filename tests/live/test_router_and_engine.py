@@ -3,6 +3,7 @@ decisions."""
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ pytest.importorskip("ray.serve", exc_type=ImportError)
 from rllib_scale.config import TrialConfig
 from rllib_scale.config.replicas import Replica as Kind
 from rllib_scale.config.schedulers import RuleSpec, parse_scheduler
-from rllib_scale.live.holding import HoldingRouter
+from rllib_scale.live.holding import HoldingRouter, check_used
 from rllib_scale.live.requests import Demand, Replica, RouterSettings
 from rllib_scale.policies.policy import save_weights
 from rllib_scale.schedulers.release import ReleaseIndex
@@ -26,6 +27,7 @@ from rllib_scale.simulator.replicas.rules import run
 from rllib_scale.simulator.replicas.scripts import joined
 from rllib_scale.simulator.replicas.state import NONE, START, TASK, TREE, new_fleet
 from rllib_scale.workloads.random_numbers import new_generator
+from rllib_scale.zoo import folder_of
 from simulator.replicas.fleets import TRAINED
 
 RULES = (
@@ -159,6 +161,18 @@ def test_a_router_releases_as_an_episode(tmp_path_factory: pytest.TempPathFactor
 @given(st.integers(0, 2**32))
 def test_1000_events_are_released_as_in_an_episode(tmp_path_factory: pytest.TempPathFactory, seed: int) -> None:
     agree_on_release(seed, 60, tmp_path_factory.mktemp("release"))
+
+
+def test_no_request_reads_the_files_of_a_policy(tmp_path: Path) -> None:
+    folder = shutil.copytree(folder_of("zoo:release"), tmp_path / "policy")
+    settings = RouterSettings(scheduler=str(folder), replica={"kv_tokens": MEMORY[0]})
+    check_used(settings, settings)
+    router = Router(settings)
+    shutil.rmtree(folder)
+    demand = Demand(prompt_tokens=1000)
+    check_used(demand, settings)
+    router.arrive("a", demand, 0.0)
+    assert router.round([Replica("r", 1000, 1.0, 1.0)], {}) == [("a", "r")]
 
 
 def test_a_session_is_hashed_to_the_same_replica_by_any_router() -> None:

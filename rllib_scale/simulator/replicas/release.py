@@ -67,10 +67,9 @@ def find_candidates(fleet, known, gate, how):  # type: ignore[no-untyped-def]
     now = fleet.now[0]
     now.cursor = now.first_held
     if _overdue_goes(fleet):
-        while True:
+        fleet.candidates[0] = first_in_line(fleet)
+        while fleet.candidates[0] != now.overdue:
             fleet.candidates[0] = first_in_line(fleet)
-            if fleet.candidates[0] == now.overdue:
-                break
         if how != EXACT:
             call = fleet.calls[now.overdue]
             meet(known, call.session, fleet.sessions[call.session].number)
