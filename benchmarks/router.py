@@ -14,8 +14,11 @@ from rllib_scale.live.requests import Demand, Replica, RouterSettings
 from rllib_scale.live.routing import Routing
 
 RULES = HEURISTICS | FLEET_RULES
-SCHEDULERS = (*(name for name, known in RULES.items() if not known.no_router), "lmetric:gate=1", "zoo:release")
+GATED = ("lmetric:gate=1", "zoo:release")
+SCHEDULERS = (*(name for name, known in RULES.items() if not known.no_router), *GATED)
 REPLICAS, PLACES, WAITING = 16, 4, 2000
+GATED_PLACES, GATED_TOKENS = 256, 200_000
+"""Where a gate holds requests, and not the places: room for about 13 on each replica."""
 BAR_MS = 5.0
 
 
@@ -31,7 +34,9 @@ def run(rounds: int, per_round: int = 8) -> list[Measure]:
 
 def router(name: str) -> Routing | HoldingRouter:
     """The routing object of a Serve router under a scheduler."""
-    if name.partition(":")[0] in FLEET_RULES or name == "zoo:release":
+    if name in GATED:
+        return HoldingRouter(RouterSettings(scheduler=name, replica={"kv_tokens": GATED_TOKENS}))
+    if name.partition(":")[0] in FLEET_RULES:
         return HoldingRouter(RouterSettings(scheduler=name, replica="h100/8b"))
     return Routing(RouterSettings(scheduler=name))
 
@@ -39,7 +44,8 @@ def router(name: str) -> Routing | HoldingRouter:
 def _round_ms(name: str, count: int) -> list[float]:
     """CPU time of rounds, between which one request ends and another comes [ms]; the first is left out."""
     one, rng = router(name), np.random.default_rng(0)
-    replicas = [Replica(f"r{k}", PLACES, float(1 + k % 4), 16.0) for k in range(REPLICAS)]
+    places = GATED_PLACES if name in GATED else PLACES
+    replicas = [Replica(f"r{k}", places, float(1 + k % 4), 16.0) for k in range(REPLICAS)]
     one.round(replicas, {})
     coming = iter(range(10**9))
 
