@@ -8,8 +8,8 @@ While calls are held, one that is asked lines up, too, unless its agent is activ
 asked. The rule places the call that goes.
 
 A call that has been held for longer than `head_after_s` is overdue. It goes as soon as the gate of the rule, without
-weights, lets it through, the first that asked first. Until then each overdue call has a replica of its own, the one
-with most room for it of those that are left, which takes no other call but those of agents that are active there.
+weights, lets it through; the one that asked first goes first. Until then a replica is reserved for each overdue call,
+the one with most room for it of those that are left: it takes no other calls but those of agents active there.
 
 `release-index`: the index of a candidate is a weighted sum of CALL_TERMS and FLEET_TERMS; the largest goes if it is at
 least 0, of equal ones the first in line.
