@@ -246,26 +246,26 @@ def open_to(fleet, known, index, replica, weights):  # type: ignore[no-untyped-d
 
 
 @rare
-def may_be_open(fleet, replica, weights, least, most):  # type: ignore[no-untyped-def]
-    """Whether the gate may let one of several calls through whose agents are not active at a replica.
-
-    Args:
-        fleet: the fleet.
-        replica: row of the replica.
-        weights: see `open_to`.
-        least: prompt, prompt beside shared prefixes, and when it was asked, of the calls the least of each.
-        most: the same, the most.
-    """
+def room_at(fleet, replica, weights):  # type: ignore[no-untyped-def]
+    """The part of a replica's room that is the same for all calls whose agents are not active there."""
     here, now = fleet.replicas[replica], fleet.now[0]
     if now.gate <= 0.0:
-        return True
-    room = now.gate - (here.active + least[1]) / here.kv_tokens
+        return math.inf
+    if here.reserved:
+        return -math.inf
+    return now.gate - here.active / here.kv_tokens + (here.more if len(weights) > 0 else 0.0)
+
+
+@rare
+def room_less(fleet, call, here, weights):  # type: ignore[no-untyped-def]
+    """What a call adds to `room_at` of a replica like `here` that has no context of its agent, or a little more."""
+    now, room = fleet.now[0], 1e-9 - (call.prompt - call.prefix_tokens) / here.kv_tokens
     if len(weights) > 0:
-        waited, prompt = now.learned * weights[_TERMS + 2], now.learned * weights[_TERMS + 4] * 10.0 / here.kv_tokens
-        room += here.more + max(0.0, here.more_per_new * _prefill(here, most[0], 0))
-        room += max(waited * math.log1p(now.time - least[2]), waited * math.log1p(now.time - most[2]))
-        room += max(prompt * least[0], prompt * most[0])
-    return room >= -1e-9
+        new = here.more_per_new * _prefill(here, call.target, 0)
+        own = weights[_TERMS + 2] * math.log1p(now.time - call.asked_s)
+        own += weights[_TERMS + 4] * 10.0 * call.prompt / here.kv_tokens
+        room += (new if call.prefix == NONE else max(0.0, new)) + now.learned * own
+    return room
 
 
 @rare

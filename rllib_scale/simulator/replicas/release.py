@@ -25,9 +25,10 @@ from rllib_scale.simulator.replicas.gate import (
     active_at,
     fits,
     has_nothing_to_do,
-    may_be_open,
     open_to,
+    room_at,
     room_for,
+    room_less,
     weigh_replicas,
 )
 from rllib_scale.simulator.replicas.known import EXACT, OWN, count_calls, meet
@@ -74,42 +75,70 @@ def find_candidates(fleet, known, gate, how):  # type: ignore[no-untyped-def]
             call = fleet.calls[now.overdue]
             meet(known, call.session, fleet.sessions[call.session].number)
         return 1, True
-    is_idle = False
-    for here in fleet.replicas:
-        is_idle |= has_nothing_to_do(here)
     if how == OWN:
         count_calls(fleet, known)
     weigh_replicas(fleet, known, gate)
+    groups, is_idle = _group(fleet, gate)
     looked = now.held if is_idle else min(LOOKED, now.held)
-    least, most = (2**62, 2**62, math.inf), (0, 0, -math.inf)
     for _ in range(looked):
-        call = fleet.calls[first_in_line(fleet)]
-        own = call.prompt - call.prefix_tokens
-        least = (min(least[0], call.prompt), min(least[1], own), min(least[2], call.asked_s))
-        most = (max(most[0], call.prompt), max(most[1], own), max(most[2], call.asked_s))
-    count, must, ways = 0, False, 0
-    for replica in range(len(fleet.replicas)):
-        if has_nothing_to_do(fleet.replicas[replica]) or may_be_open(fleet, replica, gate, least, most):
-            fleet.replicas[ways].way = replica
-            ways += 1
+        first_in_line(fleet)
+    count, must = 0, False
     for at in range(looked):
         index = fleet.line[now.held - 1 - at]  # they stepped out of the line into its rows, the last one first
         call = fleet.calls[index]
         if how != EXACT:
             meet(known, call.session, fleet.sessions[call.session].number)
-        home = active_at(fleet, call)
-        is_open, fits_idle = home != NONE and open_to(fleet, known, index, home, gate), False
-        for way in range(ways):
-            replica = fleet.replicas[way].way
-            fits_idle |= has_nothing_to_do(fleet.replicas[replica]) and fits(fleet, index, replica)
-            is_open = is_open or open_to(fleet, known, index, replica, gate)
-        if is_open or fits_idle:
+        fits_idle = False
+        for group in range(groups):
+            idle = fleet.replicas[group].idle
+            fits_idle |= idle != NONE and fits(fleet, index, idle)
+        if fits_idle or _is_open(fleet, known, index, gate, groups):
             set_key(fleet, known, index)
             fleet.candidates[count] = index
             count, must = count + 1, must or fits_idle
             if count == CANDIDATES:
                 break
     return count, must or now.learned == 0.0
+
+
+@rare
+def _group(fleet, gate):  # type: ignore[no-untyped-def]
+    """Put adjacent replicas that are alike into groups; returns how many, and whether a replica has nothing to do."""
+    groups, is_idle = 0, False
+    for replica in range(len(fleet.replicas)):
+        here, before = fleet.replicas[replica], fleet.replicas[max(0, replica - 1)]
+        kind = here.kv_tokens, here.prefill_s, here.attention_s
+        if replica == 0 or kind != (before.kv_tokens, before.prefill_s, before.attention_s):
+            group = fleet.replicas[groups]
+            group.first, group.idle, group.most = replica, NONE, -math.inf
+            groups += 1
+        group = fleet.replicas[groups - 1]
+        group.most = max(group.most, room_at(fleet, replica, gate))
+        if has_nothing_to_do(here):
+            group.idle, is_idle = replica, True
+    return groups, is_idle
+
+
+@rare
+def _is_open(fleet, known, index, gate, groups):  # type: ignore[no-untyped-def]
+    """Whether a held call fits somewhere open: where its agent is active, has a context, or at another replica."""
+    call = fleet.calls[index]
+    home, kept = active_at(fleet, call), known.agents[call.session, call.agent].kept
+    if home != NONE and open_to(fleet, known, index, home, gate):
+        return True
+    while kept != NONE:
+        if open_to(fleet, known, index, known.kept[kept].replica, gate):
+            return True
+        kept = known.kept[kept].next
+    for group in range(groups):
+        first, most = fleet.replicas[group].first, fleet.replicas[group].most
+        end = fleet.replicas[group + 1].first if group + 1 < groups else len(fleet.replicas)
+        less = room_less(fleet, call, fleet.replicas[first], gate)
+        if most + less >= 0.0:
+            for replica in range(first, end):
+                if room_at(fleet, replica, gate) + less >= 0.0 and open_to(fleet, known, index, replica, gate):
+                    return True
+    return False
 
 
 @rare

@@ -67,7 +67,9 @@ REPLICA = np.dtype(
         ("place", _F),  # weighted sum of PLACE_TERMS, with `release`
         *((name, _F) for name in ("more", "more_per_new", "lean", "lean_per_new")),  # see `gate.weigh_replicas`
         ("cost", _F),  # what `dynamo-kv` minimises
-        ("way", _I),  # of the first rows: replicas that held calls may go to
+        # Of a group of adjacent replicas that are alike, in the first rows, see `release`:
+        *((name, _I) for name in ("first", "idle")),  # its first replica; one that has nothing to do, or NONE
+        ("most", _F),  # of `gate.room_at`, over its replicas
         ("reserved", _I),  # whether it waits for a call that was held for longer than `head_after_s`, see `release`
         # Of programs, where `thunder-agent` counts them:
         *((name, _I) for name in ("programs", "reasoning", "room", "turn")),
