@@ -38,6 +38,7 @@ ASKED_FOR = ("real_fleet",)
     help="receipts: recorded sessions (kv-cache-tester), without which those that need them are left out.",
 )
 @click.option("--small", is_flag=True, help="real_fleet: one engine, two policies, two loads.")
+@click.option("--paired", is_flag=True, help="real_fleet: a learned release against a gate, six seeds at two loads.")
 @click.option("--policy", multiple=True, help="real_fleet: a rule for replicas; several times.  [default: five]")
 @click.option("--cache", type=click.Path(path_type=Path), help="real_fleet: of the environment of its engines.")
 @click.option(
@@ -55,6 +56,7 @@ def main(
     turns: int,
     sessions: Path | None,
     small: bool,
+    paired: bool,
     policy: tuple[str, ...],
     cache: Path | None,
     folder: Path,
@@ -64,7 +66,7 @@ def main(
     sys.path.append(str(Path(__file__).parents[1] / "tests"))  # the slow reference simulator is there
     options: dict[str, dict[str, Any]] = {"live": {"workflows": workflows, "turns": turns}}
     options["receipts"] = {"sessions": sessions}
-    options["real_fleet"] = {"small": small, "policies": policy, "cache": cache, "folder": folder}
+    options["real_fleet"] = {"small": small, "paired": paired, "policies": policy, "cache": cache, "folder": folder}
     try:
         result = run(parts or NAMES, rounds, Console(), options)
     except UserError as error:

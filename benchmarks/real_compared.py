@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from rich.table import Table
+from scipy import stats
 
 from benchmarks.measure import Measure
 
@@ -36,12 +37,13 @@ def table(both: pd.DataFrame) -> Table:
     return result
 
 
-def measures(held_out: Sequence[dict[str, Any]], both: pd.DataFrame) -> list[Measure]:
+def measures(held_out: Sequence[dict[str, Any]], both: pd.DataFrame, first: str) -> list[Measure]:
     """Errors of predictions, and differences between runs.
 
     Args:
         held_out: for each engine, the errors on the load that was not fitted.
         both: a row for each run; columns of its prediction end in `_model`.
+        first: the policy with which others are compared in pairs.
     """
     found = []
     for name, what, bar, aim in (("latency", "latency", 7.0, 4.0), ("ttft", "first token", 15.0, 8.0)):
@@ -61,10 +63,28 @@ def measures(held_out: Sequence[dict[str, Any]], both: pd.DataFrame) -> list[Mea
     if len(gains):
         off = float((gains["real"] - gains["model"]).abs().mean())
         found.append(Measure("gate's gain in output: mean difference of ln", "", off, None, 0.2, 0.1, True))
+    found += paired(both, first)
     real, model = (cliff(both, name) for name in ("call_s", "call_s_model"))
     if real is not None and model is not None:
         found.append(Measure("cliff: loads of the grid between", "", abs(real - model), None, 1.0, 0.0, True))
     return found + spreads(both)
+
+
+def paired(both: pd.DataFrame, first: str) -> list[Measure]:
+    """100 ln of each policy's mean call, p99 and output over those of `first`, over pairs of the same sessions.
+
+    Only where there are at least three pairs at a load; with half of the 95 % interval, and the prediction.
+    """
+    found, means = list[Measure](), _means(both)
+    for (load, policy), own in means[means["policy"] != first].groupby(["load", "policy"], sort=False):
+        pairs = own.merge(means[means["policy"] == first], on=["load", "seed"], suffixes=("", "_first"))
+        for name in ("call_s", "call_p99_s", "output_per_s"):
+            real, model = (100 * np.log(pairs[each] / pairs[f"{each}_first"]) for each in (name, f"{name}_model"))
+            if len(pairs) > 2:
+                half = stats.t.ppf(0.975, len(real) - 1) * real.sem()
+                what = f"{policy} at {load:g}, {SHOWN[name].partition(',')[0]}: 100 ln, ± {half:.1f}"
+                found.append(Measure(f"{what} (predicted {model.mean():+.1f})", "", float(real.mean())))
+    return found
 
 
 def spreads(both: pd.DataFrame) -> list[Measure]:

@@ -54,6 +54,8 @@ POLICIES = (
     "session-affinity",
     *(f"session-affinity:gate={gate}" for gate in ("1", "0.85", "0.7")),
 )
+PAIR = (POLICIES[2], "zoo:release")
+"""The best constant gate past the cliff, by all 60 runs of the study, and a learned release."""
 MAX_NOISE, MAX_ERROR = 0.10, 0.10
 """Largest errors of a log: the same requests measured twice, and latency of the held-out load; else it is refused."""
 MAX_FOREIGN = 0.15
@@ -79,6 +81,7 @@ class Size(NamedTuple):
         repeats: most runs in all that are repeated as other processes took too much CPU time.
         limit_s: no run begins that would end later.
         bar_s: bar and aim for the whole duration.
+        seeds: of the sessions at each load.
     """
 
     engines: int
@@ -89,10 +92,12 @@ class Size(NamedTuple):
     repeats: int
     limit_s: float
     bar_s: tuple[float, float]
+    seeds: tuple[int, ...] = (1,)
 
 
 FULL = Size(2, 60, 36.0, (0.8, 1.0, 1.4, 2.0), 1.4, 8, 2220.0, (2400.0, 1500.0))
 SMALL = Size(1, 40, 15.0, (0.8, 1.4), None, 2, 480.0, (600.0, 420.0))
+PAIRED = Size(1, 60, 45.0, (1.4, 2.0), None, 4, 2220.0, (2400.0, 1500.0), (11, 12, 13, 14, 15, 16))
 
 
 class RefusedError(UserError):
@@ -121,6 +126,7 @@ class Cell(NamedTuple):
 def run(
     rounds: int = 1,
     small: bool = False,
+    paired: bool = False,
     policies: Sequence[str] = (),
     cache: Path | None = None,
     folder: Path = Path("results/real-fleet"),
@@ -131,7 +137,9 @@ def run(
     Args:
         rounds: not used: the runs are those of the size.
         small: one engine, two policies and two loads in place of all.
-        policies: rules for replicas, each with its parameters; gates are compared with the first one without a gate.
+        paired: one engine, PAIR at two loads past the cliff, each with the same sessions of six seeds.
+        policies: rules and policies for replicas; gates are compared with the first one without a gate, pairs with
+            the first one.
         cache: folder of the virtual environment of the engines, created if needed.
         folder: folder of all output.
         size: replaces the size that `small` chooses.
@@ -141,8 +149,8 @@ def run(
         RefusedError: their log is too noisy, or the fit misses the load that was held out.
     """
     console, began = Console(soft_wrap=True), time.monotonic()
-    size = size or (SMALL if small else FULL)
-    chosen = tuple(policies) or (POLICIES[1::3] if small else POLICIES)
+    size = size or (SMALL if small else PAIRED if paired else FULL)
+    chosen = tuple(policies) or (POLICIES[1::3] if small else PAIR if paired else POLICIES)
     folder.mkdir(parents=True, exist_ok=True)
 
     def say(line: str) -> None:
@@ -166,7 +174,7 @@ def run(
     both = rows.merge(predicted, on=["load", "policy", "seed"], suffixes=("", "_model"), validate="many_to_one")
     both.to_csv(folder / "runs.csv", index=False, float_format="%.4f")
     Console(width=max(console.width, 150)).print(table(both))
-    found = measures([fit.errors()[-1] for fit in fits], both)
+    found = measures([fit.errors()[-1] for fit in fits], both, chosen[0])
     bar, aim = size.bar_s
     return [*found, Measure("the whole", "s", time.monotonic() - began, bar=bar, aim=aim, at_most=True)]
 
@@ -229,7 +237,12 @@ def fitted(engine: Engine, number: int, requests: int, folder: Path, say: Any) -
 
 
 def _cells(size: Size, policies: Sequence[str]) -> list[Cell]:
-    cells = [Cell(load, policy, 1, 1 + (load == size.again)) for load in size.loads for policy in policies]
+    cells = [
+        Cell(load, policy, seed, 1 + (load == size.again))
+        for load in size.loads
+        for seed in size.seeds
+        for policy in policies
+    ]
     return cells + [Cell(size.again, policy, 2, 1) for policy in policies if size.again is not None]
 
 

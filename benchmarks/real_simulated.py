@@ -10,8 +10,7 @@ import pandas as pd
 
 from benchmarks.real_sessions import ACTIVE_FOR_S, Episode
 from rllib_scale.config.replicas import Replica
-from rllib_scale.config.schedulers import RuleSpec, parse_scheduler
-from rllib_scale.schedulers.replicas import REPLICA_RULES
+from rllib_scale.live.holding import rule_of
 from rllib_scale.simulator.replicas.rules import run
 from rllib_scale.simulator.replicas.spans import open_calls, open_s
 from rllib_scale.simulator.replicas.state import new_fleet
@@ -21,13 +20,14 @@ COLUMNS = ("session", "call", "prompt", "output", "asked_s", "placed_s", "first_
 
 
 def play(replicas: Sequence[Replica], policy: str, of: Episode, lasts_s: float) -> pd.DataFrame:
-    """Play an episode on replicas; returns its calls; times after the end are infinite."""
-    spec = parse_scheduler(policy)
-    assert isinstance(spec, RuleSpec)
-    rule: Any = REPLICA_RULES[spec.name](spec.parameters)
+    """Play an episode on replicas; returns its calls; times after the end are infinite.
+
+    The policy knows what a router remembers of the caches.
+    """
+    _, values = rule_of(policy)
     fleet = new_fleet(list(replicas), of.scripts.arrays, of.starts, of.live, True, ACTIVE_FOR_S)
     parts: list[Any] = []
-    fleet = run(fleet, lasts_s, rule.values, new_generator(of.seed, 0), parts)
+    fleet = run(fleet, lasts_s, values, new_generator(of.seed, 0), parts, "own")
     calls = pd.DataFrame(np.concatenate([*parts, open_calls(fleet)]))[[*COLUMNS]]
     times = ["placed_s", "first_s", "end_s"]
     calls[times] = calls[times].where((calls[times] >= 0) & (calls[times] <= lasts_s), np.inf)

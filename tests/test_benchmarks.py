@@ -276,3 +276,17 @@ def test_orders_gains_and_cliffs_of_real_runs_are_held_to_those_predicted() -> N
         for load, one, other in zip((0.8, 1.0, 1.4, 2.0), *ways, strict=True)
     ]
     assert [real_compared.cliff(pd.concat(grid), name) for name in ("call_s", "call_s_model")] == [1, 0]
+
+
+def test_pairs_of_runs_with_the_same_sessions_are_compared_with_the_first_policy() -> None:
+    from benchmarks import real_compared
+
+    runs = pd.concat(
+        compared({"b": own * seed, "a": float(seed)}, {"b": own * seed, "a": 1.1 * seed}).assign(seed=seed)
+        for seed, own in ((1, 1.2), (2, 1.25), (3, 1.3))
+    )
+    runs["call_p99_s"] = runs["call_p99_s_model"] = 1.0
+    call, p99, output = real_compared.paired(runs, "a")
+    assert call.value == pytest.approx(100 * np.mean(np.log([1.2, 1.25, 1.3])))
+    assert call.name == "b at 1, mean call: 100 ln, ± 9.9 (predicted +12.8)"
+    assert (p99.value, output.value) == pytest.approx((0.0, -call.value))

@@ -56,7 +56,7 @@ def _is_for_replicas(scheduler: str) -> bool:
     return isinstance(spec, RuleSpec) and spec.name in FLEET_RULES
 
 
-def _rule_of(scheduler: str) -> tuple[Any, np.ndarray]:
+def rule_of(scheduler: str) -> tuple[Any, np.ndarray]:
     """The rule of `service: replica`, that of a policy of `release` included, and its values."""
     spec = parse_scheduler(scheduler)
     if isinstance(spec, PolicySpec):
@@ -121,7 +121,7 @@ class HoldingRouter:
         name = settings.scheduler
         if settings.replica is None:
             raise UserError(f"{name}: replica is not given; valid: a preset as h100/8b, or its coefficients")
-        rule, self._values = _rule_of(name)
+        rule, self._values = rule_of(name)
         check_router_knows(rule.name)
         self.settings, self._kind = settings, settings.replica
         own = dict(rule.parameters)["active_for_s"]
