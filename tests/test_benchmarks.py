@@ -288,5 +288,5 @@ def test_pairs_of_runs_with_the_same_sessions_are_compared_with_the_first_policy
     runs["call_p99_s"] = runs["call_p99_s_model"] = 1.0
     call, p99, output = real_compared.paired(runs, "a")
     assert call.value == pytest.approx(100 * np.mean(np.log([1.2, 1.25, 1.3])))
-    assert call.name == "b at 1, mean call: 100 ln, ± 9.9 (predicted +12.8)"
+    assert call.name == "b at 1, mean call: 100 ln, ± 9.9 (predicted +12.7)"
     assert (p99.value, output.value) == pytest.approx((0.0, -call.value))

@@ -32,10 +32,10 @@ from rllib_scale.policies.make import make_policy
 
 HERE = Path(__file__).parent
 FROZEN = HERE / "frozen"
-SEEDS = {"first": 62_101, "second": 62_102, "third": 62_103, "fourth": 62_104, "choice": 71_001}
+SEEDS = {"first": 62_101, "second": 62_102, "third": 62_103, "fourth": 62_104, "fifth": 62_105, "choice": 71_001}
 """Evaluation seeds of sets of rows; no search or training uses them. The second and the third were opened for the first
-two sets of indices of `release`, the fourth for release.parquet; the last two have no frozen rows, and are compared
-with `--against`. `choice` has episodes of the training half."""
+two sets of indices of `release`, the fourth for release.parquet, the fifth for large.parquet; the last three have no
+frozen rows, and are compared with `--against`. `choice` has episodes of the training half."""
 RULES = ("lmetric", BEST)
 GATES = tuple(f"lmetric:gate={share:g}" for share in (0.5, 0.6, 0.7, 0.8, 0.9, 1.0))
 SHORT = "short gaps"
@@ -99,9 +99,14 @@ def with_half_the_tokens(source: Path, copy: Path) -> Path:
 
 
 def played(
-    source: Path, which: str, rules: Sequence[str] = (), parts: Sequence[str] = (), caches: str = "exact"
+    source: Path,
+    which: str,
+    rules: Sequence[str] = (),
+    parts: Sequence[str] = (),
+    caches: str = "exact",
+    count: int = 0,
 ) -> Iterator[pd.DataFrame]:
-    """Rows of each rule at each load, in the episodes of a set; `caches`: what is known of them."""
+    """Rows of each rule at each load, in episodes of a set; `caches`: what is known of them, `count`: of episodes."""
     half = "train" if which == "choice" else "test"
     with tempfile.TemporaryDirectory() as folder:
         short = with_half_the_tokens(source, Path(folder) / "short-gaps.jsonl")
@@ -109,7 +114,10 @@ def played(
             if parts and load.part not in parts:
                 continue
             sessions = short if load.part == SHORT else source
-            env, episodes = problem(sessions, load.fleet, load.hours, part=half, **load.service), range(load.episodes)
+            env, episodes = (
+                problem(sessions, load.fleet, load.hours, part=half, **load.service),
+                range(count or load.episodes),
+            )
             env = env.model_copy(update={"observation": env.observation.model_copy(update={"caches": caches})})
             for rule in rules or load.rules:
                 path = HERE / rule
@@ -181,6 +189,7 @@ def main() -> None:
     parser.add_argument("--loads", default="")
     parser.add_argument("--against", default="")
     parser.add_argument("--set", default="first", choices=SEEDS)
+    parser.add_argument("--episodes", type=int, default=0, help="of each load; by default as the frozen rows")
     parser.add_argument("--caches", default="exact", choices=("exact", "own"))
     given = parser.parse_args()
     parts = tuple(part for part in given.parts.split(";") if part)
@@ -191,7 +200,7 @@ def main() -> None:
     source, target = given.paths
     rules = tuple(rule for rule in given.rules.split(";") if rule)
     every = list[pd.DataFrame]()
-    for rows in played(source, given.set, rules, parts, given.caches):
+    for rows in played(source, given.set, rules, parts, given.caches, given.episodes):
         every.append(rows)
         print(*rows[["part", "load", "rule"]].iloc[0], flush=True)
         pd.concat(every, ignore_index=True).to_parquet(target, index=False, compression="zstd")
