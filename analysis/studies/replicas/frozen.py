@@ -34,7 +34,7 @@ HERE = Path(__file__).parent
 FROZEN = HERE / "frozen"
 SEEDS = {"first": 62_101, "second": 62_102, "third": 62_103, "fourth": 62_104, "fifth": 62_105, "choice": 71_001}
 """Evaluation seeds of sets of rows; no search or training uses them. The second and the third were opened for the first
-two sets of indices of `release`, the fourth for release.parquet, the fifth for large.parquet; the last three have no
+two sets of indices of `release`, the fourth for release.parquet, the fifth for fifth.parquet; the last three have no
 frozen rows, and are compared with `--against`. `choice` has episodes of the training half."""
 RULES = ("lmetric", BEST)
 GATES = tuple(f"lmetric:gate={share:g}" for share in (0.5, 0.6, 0.7, 0.8, 0.9, 1.0))
