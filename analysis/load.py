@@ -138,8 +138,9 @@ class Reader:
             if table in self.errors:  # rows name what is left out
                 raise self.errors[table]
         curves = self._logged(seen.trainings, notes)
-        tables["training"] = _joined([tables["training"], *curves.values()], "training")
         tables["schedulers"] = _with_planned(tables["schedulers"], seen.manifests.values(), curves)
+        known = _described(curves, tables["schedulers"], notes)
+        tables["training"] = _joined([tables["training"], *known], "training")
         frames = labelled(tables, notes)
         manifest = seen.manifests[self.homes[0]]
         return Results(
@@ -245,6 +246,17 @@ def _with_planned(schedulers: pd.DataFrame, manifests: Iterable[dict[str, Any]],
     ]
     new = results.typed(pd.DataFrame(rows), TABLES["schedulers"].columns)
     return pd.concat([schedulers, new[~new["scheduler"].isin(schedulers["scheduler"])]], ignore_index=True)
+
+
+def _described(curves: dict[str, pd.DataFrame], schedulers: pd.DataFrame, notes: list[str]) -> list[pd.DataFrame]:
+    """The curves whose settings are known; notes the others, of a sweep whose file has been changed since."""
+    known = {name: curve for name, curve in curves.items() if curve["scheduler"].isin(schedulers["scheduler"]).all()}
+    notes += [
+        f"training {name}: the sweep's plan does not have it, so its settings are not known; its curve is left out."
+        for name in curves
+        if name not in known
+    ]
+    return list(known.values())
 
 
 @lru_cache(maxsize=8)

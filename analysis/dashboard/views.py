@@ -15,7 +15,7 @@ from ..figures.style import Look, looks
 from ..labels import CURVES, LOWER_IS_BETTER, OUTCOMES, label
 from ..load import Results
 from ..report import summary
-from ..rows import MOST_SHOWN, left_out, observability_note, variants
+from ..rows import MOST_SHOWN, left_out, variants
 from ..stats.families import endpoint
 from ..tables import comparisons, methods, relative, render
 from . import selection
@@ -53,9 +53,9 @@ def evaluations(results: Results, filters: Filters) -> None:
     weights = evaluation.lambda_map(rows, table[table["test_servers"] == table["test_servers"].min()], primary)
     if weights.panels:
         show_chart(weights, "weights")
-    show_chart(_picture(table, of, primary), "against N")
     orders = list(dict.fromkeys([primary, BY_METHOD, *SHOWN]))
-    by = one(st.columns(3)[0], "Order at each N", orders, "order", label)
+    by = one(st.columns(3)[0], "Order", orders, "order", label)
+    show_chart(_picture(table, of, "" if by == BY_METHOD else by), "against N")
     ranked = _ranked(table, by)
     shown = ("test_servers", "variant", "observability", "seeds", *SHOWN, "episodes")
     show_table(ranked[~ranked["variant"].isin(hidden)], shown, "results-table")
@@ -66,19 +66,17 @@ def evaluations(results: Results, filters: Filters) -> None:
         save_csv(on_replicas, "replicas")
     if too_many:
         st.caption(f"{too_many} The CSV file holds all.")
-    if note := observability_note(table[~table["variant"].isin(hidden)]):
-        st.caption(escaped(note))
     st.caption(
         "mean over training seeds ± standard deviation over the episodes of a seed; [low, high]: 95 % interval of the "
         "mean over seeds (Student's t), from 5 seeds on. Read a response together with the completed tasks."
     )
 
 
-def _picture(table: pd.DataFrame, of: dict[str, Look], primary: str) -> Chart:
-    """Every method against N; a row of points for each if there is one N."""
+def _picture(table: pd.DataFrame, of: dict[str, Look], by: str) -> Chart:
+    """Every method against N, the best of a metric first; a row of points for each if there is one N."""
     if table["test_servers"].nunique() > 1:
-        return evaluation.against_servers(table, of)
-    return evaluation.methods(table, of, by=methods.ranking(table, primary))
+        return evaluation.against_servers(table, of, by=by)
+    return evaluation.methods(table, of, by=by)
 
 
 @st.cache_data(max_entries=32, show_spinner="Summing up …")

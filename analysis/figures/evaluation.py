@@ -72,21 +72,26 @@ def methods(table: pd.DataFrame, looks: Mapping[str, Look], where: str = "", by:
     return Chart(panels, f"{where}{counts(table)} {INTERVAL}", columns)
 
 
-def against_servers(table: pd.DataFrame, looks: Mapping[str, Look], where: str = "") -> Chart:
+def against_servers(table: pd.DataFrame, looks: Mapping[str, Look], where: str = "", by: str = "") -> Chart:
     """Response and completed tasks against the number of servers N [SCALE, fig. 5]; constant metrics are left out.
 
     Up to MOST_IN_ROWS numbers of servers are points in the row of a variant, more are lines. Variants without a look
     are left out of the rows, and grey lines. Arrivals grow with N: completed tasks per server compare between them.
+    `by`: the metric whose best row at the fewest servers comes first; by default rows have the order of `looks`.
     """
     table = table.assign(
         **{f"completed_per_server{end}": table[f"completed{end}"] / table["test_servers"] for end in ("", *_ENDS)}
     )
     scales = sorted({int(n) for n in table["test_servers"]})
-    metrics = _telling(table, AGAINST_N)
+    metrics = _telling(table, AGAINST_N, by)
     if not metrics:
         return Chart(caption="no evaluation episodes with a value that differs")
     if len(scales) <= MOST_IN_ROWS:
-        return _scales_in_rows(table[table["variant"].isin(looks)], list(looks), metrics, where)
+        in_looks, names = table[table["variant"].isin(looks)], list(looks)
+        if by:
+            order = in_looks.sort_values(["test_servers", by], ascending=[True, by in LOWER_IS_BETTER], kind="stable")
+            names = [str(name) for name in order["variant"].unique()]
+        return _scales_in_rows(in_looks, names, metrics, where)
     shift = dict(zip(looks, shifted(scales, len(looks)), strict=True))
     by_paper = STATED in table and bool(table[STATED].notna().any())
     others = table[~table["variant"].isin(looks)]

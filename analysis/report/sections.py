@@ -277,7 +277,8 @@ def _section(results: Results, setting: Setting, gantt: DrawGantt | None) -> Sec
     section.add_table(f"replicas-{slug}", REPLICAS_TITLE, methods.replicas_table(rows), REPLICAS_HOW)
     section.add_table(f"against-base-{slug}", relative.TITLE, section.base, relative.HOW_TO_READ)
     if rows["test_servers"].nunique() > 1:
-        chart = evaluation.against_servers(section.table4, of, section.where)
+        by = methods.ranking(section.table4, section.endpoint)
+        chart = evaluation.against_servers(section.table4, of, section.where, by)
         section.add(f"servers-{slug}", "Against the number of servers N", chart, wide=True)
     _add_comparisons(section, rows)
     _add_features(section, select(results.features, *setting))

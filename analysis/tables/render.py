@@ -41,6 +41,8 @@ OPTIONAL_COLUMNS = (
     *("paper_completed", "paper_response_mean_s", "without_response", "above_bound_percent"),
     *("paper_feature_covariance", "paper_feature_kl"),
 )
+SHOWN_IF_ANY = ("unfinished", "invalid_share")
+"""Printed only where one of their values is not 0."""
 TEXT_COLUMNS = (
     "variant",
     "question",
@@ -90,10 +92,14 @@ def format_field(value: object, column: str) -> str:
 
 
 def stems(table: pd.DataFrame) -> list[str]:
-    """The columns that are printed: those that are no part of another cell; optional ones if they have values."""
+    """The columns that are printed: those that are no part of another cell; optional ones if they have values.
+
+    Of SHOWN_IF_ANY those with a value that is not 0.
+    """
     columns = [str(column) for column in table.columns]
     taken = {c for c in columns for suffix in SUFFIXES if c.endswith(suffix) and c.removesuffix(suffix) in columns}
     unused = {c for c in OPTIONAL_COLUMNS if c in columns and table[c].isna().all()}
+    unused |= {c for c in SHOWN_IF_ANY if c in columns and (table[c] == 0).all()}
     return [c for c in columns if c not in taken and c not in unused]
 
 

@@ -218,6 +218,17 @@ def test_rows_hold_the_numbers_of_table3_and_the_paper() -> None:
     np.testing.assert_array_equal(np.asarray(stated.x, float)[:3], [8.37, 8.10, 4.03])
 
 
+def test_against_few_servers_the_best_at_the_fewest_comes_first_by_the_metric_that_ranks() -> None:
+    rows = typed_episodes(CASES["sweep"])
+    few = rows[rows["test_servers"].isin((16, 48))]
+    table = table4(few)
+    chart = evaluation.against_servers(table, looks(few), by="response_censored_s")
+    at_16 = table[table["test_servers"] == 16].sort_values("response_censored_s")
+    assert list(chart.panels[0].rows or ()) == list(at_16["variant"])
+    most = evaluation.against_servers(table, looks(few), by="completed").panels[0].rows or ()
+    assert list(most) == list(table[table["test_servers"] == 16].sort_values("completed", ascending=False)["variant"])
+
+
 def test_the_papers_means_stand_at_the_papers_scales() -> None:
     response = panel(chart_of("against servers", CASES["sweep"]), "response of completed")
     stated = [marks for marks in response.marks if marks.look.hollow and not marks.look.line and len(marks.x)]

@@ -49,6 +49,18 @@ def test_rows_of_a_method_that_is_gone_are_read() -> None:
     assert learned.groupby(["variant", "train_seed"]).ngroups == len(loaded.trainings) == 6
 
 
+def test_a_curve_of_a_training_that_no_plan_has_is_left_out_with_a_note(tmp_path: Path) -> None:
+    """As an unfinished one of a sweep whose file was changed since."""
+    folder = write_folder(tmp_path, artificial_episodes(seeds=(42,), scales=(16,), methods=("scale",)), [])
+    trial = folder / "trials" / "run-001" / "scale-s42-0123456789ab"
+    trial.mkdir(parents=True)
+    (trial / "result.json").write_text('{"epoch": 1, "episode_return": 1.0}\n')
+    loaded = load(folder)
+    assert (len(loaded.training), loaded.episodes["variant"].unique().tolist()) == (0, ["scale"])
+    (note,) = loaded.notes
+    assert "training scale-s42-0123456789ab: the sweep's plan does not have it" in note
+
+
 def test_invalid_share_is_all_invalid_decisions_over_decisions() -> None:
     row = episode_row("scale", 1, 16, 0, decisions=10, invalid_no_fit=1, invalid_busy_avoidable=2)
     frame = typed_episodes([row | {"invalid_busy_unavoidable": 3}, episode_row("scale", 1, 16, 1, decisions=0)])

@@ -22,7 +22,7 @@ from rllib_scale_analysis.tables.methods import (
     workflows_table,
 )
 from rllib_scale_analysis.tables.relative import against_base
-from rllib_scale_analysis.tables.render import to_html
+from rllib_scale_analysis.tables.render import stems, to_csv, to_html
 
 from artificial_results import HEURISTICS, artificial_episodes, as_in_the_paper, changed, episode_row, typed_episodes
 from rllib_scale.errors import UserError
@@ -142,6 +142,13 @@ def test_episodes_in_which_no_task_completed_are_counted() -> None:
     rows = [episode_row("scale", 1, 16, e, response_mean_s=math.nan if e else 4.0) for e in range(3)]
     row = table3(typed_episodes(rows)).iloc[0]
     assert (row["response_mean_s"], row["without_response"]) == (4.0, 2)
+
+
+def test_columns_of_what_may_go_wrong_are_printed_where_something_did() -> None:
+    rows = pd.DataFrame({"variant": ["a", "b"], "unfinished": [0.0, 0.0], "invalid_share": [0.0, 0.25]})
+    assert stems(rows) == ["variant", "invalid_share"]
+    assert stems(rows.assign(unfinished=[0.0, 2.0])) == ["variant", "unfinished", "invalid_share"]
+    assert "unfinished" in to_csv(rows)
 
 
 def test_side_by_side_names_the_setting_in_each_row(episodes: pd.DataFrame) -> None:

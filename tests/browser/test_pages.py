@@ -36,6 +36,7 @@ from artificial_results import (
 )
 from browser_page import faults, guarded_page
 from played_results import play_folder
+from rllib_scale.config.plan import SweepConfig
 from rllib_scale.envs.gantt import FRAMES
 from rllib_scale.evaluation.explained import COLUMNS as EXPLAINED
 from rllib_scale.evaluation.explained import explain_played
@@ -44,6 +45,7 @@ from rllib_scale.evaluation.replay import Replay
 from rllib_scale.results import tables as results
 from rllib_scale.results.dataset import append, read, records
 from rllib_scale.results.storage import Location
+from rllib_scale.sweeps.planning import make_plan
 
 pytestmark = pytest.mark.browser
 
@@ -428,7 +430,9 @@ def test_rows_and_curves_appear_as_they_are_written_and_torn_files_are_notes(tmp
         note = page.get_by_test_id("stAlertContainer")
         expect(note.filter(has_text="no manifest.json yet")).to_be_visible()
         expect(note.filter(has_text="No evaluation rows yet")).to_be_visible()
-        results.open_folder(tmp_path, "live", {"name": "live"}, "0")
+        sweep = SweepConfig.model_validate({"name": "live", "methods": ["scale"], "seeds": [42]})
+        plan = make_plan(sweep, "live")
+        results.open_folder(tmp_path, "live", sweep.model_dump(mode="json"), "0", plan.to_json())
         row = page.locator("#results-table tbody tr")
         for count, servers in enumerate((16, 32), start=1):
             append(tmp_path, **tables_of(artificial_episodes((42,), (servers,), ("scale",))))
@@ -436,7 +440,7 @@ def test_rows_and_curves_appear_as_they_are_written_and_torn_files_are_notes(tmp
         expect(note).to_have_count(0)
         (tmp_path / "episodes" / "part-000009.parquet").write_bytes(b"PAR1 and not much more")
         expect(note).to_contain_text("part-000009.parquet: not a readable results table")
-        trial = tmp_path / "trials" / "run-001" / "scale-s42-0123"
+        trial = tmp_path / "trials" / "run-001" / plan.trials[0].config.name
         trial.mkdir(parents=True)
         page.goto(f"{url}/?view=Training")
         expect(page.get_by_text("No training epochs yet.")).to_be_visible()
