@@ -1,7 +1,7 @@
 """What a rule knows of the caches: a fleet that it reads in place of the real one, by `observation.caches`.
 
-exact: the real fleet. A time: caches, calls that run or wait and memory in use as they were when they were read last,
-every so many seconds. own: what a router remembers of its prompts. It takes each to stay where it was sent, the last
+exact: the real fleet. A number: caches, calls that run or wait and memory in use, read at intervals of this many
+seconds. own: what a router remembers of its prompts. It takes each to stay where it was sent, the last
 ones used first, as much as fits the memory; it is told of no end of a session, no eviction and no length of an answer,
 and sees no queue of a replica: all calls that it has sent there run.
 
