@@ -190,8 +190,8 @@ class ObservationConfig(Model):
     time_unit_s: Positive = Field(default=1.0, description="unit of remaining times and waits")
     caches: Literal["exact", "own"] | Positive = Field(
         default="exact",
-        description="what rules for replicas know of caches and queues: exact; a number: their state, read at intervals "
-        "of this many seconds; or own, the router's memory of what it sent where",
+        description="what rules for replicas know of caches and queues: exact; a number: their state, read at "
+        "intervals of this many seconds; or own, the router's memory of what it sent where",
     )
 
 
