@@ -17,8 +17,8 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
+from conversations import BLOCK_OF_REQUESTS, made_requests, recorded  # type: ignore[import-not-found]
 from kvcache_sim.plan import build_execution_plan
 from kvcache_sim.policies import simulate_policy
 from kvcache_sim.trace import parse_trace_lines
@@ -28,7 +28,7 @@ from rllib_scale.evaluation.play import play
 from rllib_scale.policies.make import make_policy
 from rllib_scale.simulator.replicas.scripts import Scripts
 
-BLOCK, BLOCK_OF_REQUESTS = 256, 512
+BLOCK = 256
 
 
 def trace(calls: pd.DataFrame, scripts: Scripts) -> list[str]:
@@ -46,31 +46,12 @@ def trace(calls: pd.DataFrame, scripts: Scripts) -> list[str]:
     return lines
 
 
-def made_requests(count: int = 3000, seed: int = 0) -> list[str]:
-    """Six conversations a minute. Each begins with one of four system prompts; each turn continues the one before."""
-    rng, fresh = np.random.default_rng(seed), iter(range(10**9))
-    systems = [[next(fresh) for _ in range(size)] for size in (2, 4, 8, 16)]
-    found, begun_s = list[tuple[float, str]](), 0.0
-    while len(found) < count:
-        begun_s += rng.exponential(10.0)
-        at_s, chain = begun_s, list(systems[rng.integers(4)])
-        for _ in range(rng.geometric(0.2)):
-            chain += [next(fresh) for _ in range(1 + rng.poisson(6))]
-            tokens, output = BLOCK_OF_REQUESTS * len(chain) + int(rng.integers(1, 512)), int(rng.integers(20, 600))
-            request = {"timestamp": 1000 * at_s, "input_length": tokens, "output_length": output}
-            found.append((at_s, json.dumps(request | {"hash_ids": [*chain, next(fresh)]})))
-            at_s += 20.0 + rng.exponential(60.0)
-    return [line for _, line in sorted(found)[:count]]
-
-
 def compare_hashed(path: Path) -> None:
     """Print a table over budgets."""
     lines = [line for line in path.read_text().splitlines() if line.strip()]
     print("| KV tokens | ours | kvcache-simulator, LRU |\n|---|---|---|")
     for budget in (128_000, 256_000, 512_000, 1_024_000, 2_048_000):
-        pod = POD.model_copy(update={"kv_tokens": budget})
-        service = {"format": "mooncake", "arrivals_per_s": "recorded", "part": "all", "warm_up_s": 0.0}
-        env = problem(path, {"pod": (1, pod)}, hours=24, **service)
+        env = recorded(path, budget)
         engine: Any = play(make_policy("lmetric", env), env, 0, [0])
         calls = pd.DataFrame(engine.calls()).sort_values("admitted_s", kind="stable")
         ours = parse_trace_lines([lines[script] for script in calls["script"]], block_size=BLOCK_OF_REQUESTS)
