@@ -8,7 +8,7 @@ from html.parser import HTMLParser
 class Parsed(HTMLParser):
     """Texts by what they stand in; fails on a tag that is closed where it is not open."""
 
-    VOID = ("meta", "br", "link", "img")
+    VOID = ("meta", "br", "wbr", "link", "img")
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -30,6 +30,9 @@ class Parsed(HTMLParser):
         assert self.open.pop() == tag
 
     def handle_data(self, data: str) -> None:
+        if self.texts and self.attributes[-1][0] == "wbr":  # the text before may be broken here, and goes on
+            self.attributes.pop()
+            data = self.texts.pop()[1] + data
         self.texts.append((tuple(self.open), data))
 
     def within(self, tag: str) -> list[str]:

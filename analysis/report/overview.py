@@ -10,22 +10,24 @@ from rllib_scale.config import SCENARIOS
 
 from ..labels import LOWER_IS_BETTER
 from ..load import Results
+from ..stats.families import QUESTIONS
 from ..stats.intervals import MIN_SEEDS
 from . import summary
 from .sections import Section
 
-ANSWERS = {
-    "SRR": ("Does SRR help?", ("better with it", "worse")),
-    "rule": ("Does learning beat the rule?", ("the learned method is better", "the rule")),
-    "learned": ("Which learned method is better?", ("the first of the pair is better", "the second")),
+SIDES = {
+    "SRR": ("better with it", "worse"),
+    "rule": ("the learned method is better", "the rule"),
+    "learned": ("the first of the pair is better", "the second"),
 }
+"""How a line of the summary names the two sides of QUESTIONS."""
 
 
 def five_lines(content: list[Section]) -> list[str]:
     """The report in at most five lines: the best method, and an answer to each question."""
     compared = [section for section in content if any(section.setting)]
     lines = [line for section in (compared or content)[:1] for line in section.best[:1]]
-    for question, (asked, sides) in ANSWERS.items():
+    for question, sides in SIDES.items():
         counts = pd.Series(dtype=int)
         for section in compared:
             rows = section.paired
@@ -37,7 +39,7 @@ def five_lines(content: list[Section]) -> list[str]:
         if counts.sum():
             better, worse = int(counts.get("higher", 0)), int(counts.get("lower", 0))
             said = f"{sides[0]} in {better}, {sides[1]} in {worse}, undecided in {int(counts.get('undecided', 0))}"
-            lines.append(f"{asked} Of {int(counts.sum())} comparisons in primary endpoints: {said}.")
+            lines.append(f"{QUESTIONS[question]} Of {int(counts.sum())} comparisons in primary endpoints: {said}.")
     seeds = max((int(section.table4["seeds"].max()) for section in compared), default=0)
     if 0 < seeds < MIN_SEEDS:
         lines.append(f"Too few seeds ({seeds} of {MIN_SEEDS}) to name a winner among trained methods.")

@@ -19,7 +19,7 @@ from .summaries import Difference
 
 QUESTIONS = {
     "SRR": "Does SRR help?",
-    "rule": "Is a learned method better than the rule?",
+    "rule": "Does learning beat the rule?",
     "learned": "Which learned method is better?",
     "rules": "Which rule is better?",
 }

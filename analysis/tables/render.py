@@ -149,6 +149,8 @@ def to_html(table: pd.DataFrame) -> str:
         out.append("<tr>")
         for column in columns:
             first, *others = (html.escape(line) for line in cell_lines(row, column))
+            if column in long:
+                first = _BEHIND_SIGNS.sub("<wbr>", first)
             out.append(f"<td{kind[column]}>{first}{''.join(f' <small>{line}</small>' for line in others)}</td>")
         out.append("</tr>\n")
     return "".join([*out, "</tbody>\n</table>"])

@@ -62,7 +62,7 @@ def test_the_forest_is_better_to_the_right_whatever_the_endpoint(paired: pd.Data
         assert charts.plot(chart).data
         assert [panel.title for panel in chart.panels] == [
             "Does SRR help?",
-            "Is a learned method better than the rule?",
+            "Does learning beat the rule?",
             "Which learned method is better?",
         ]
         own = paired[paired["question"] == "rule"].reset_index(drop=True)
