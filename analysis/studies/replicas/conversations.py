@@ -12,6 +12,8 @@ from __future__ import annotations
 import json
 import sys
 import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -65,11 +67,16 @@ def compare(path: Path) -> None:
             print(" | ".join([f"| {budget:,}", f"`{name}`", *shown, f"{of['held_calls']:,.0f} |"]), flush=True)
 
 
+@contextmanager
+def requests(files: Sequence[str]) -> Iterator[Path]:
+    """The first of these files; of none: a file of made requests."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(files[0]) if files else Path(folder) / "requests.jsonl"
+        if not files:
+            file.write_text("\n".join(made_requests()))
+        yield file
+
+
 if __name__ == "__main__":
-    if len(sys.argv) > 1:
-        compare(Path(sys.argv[1]))
-    else:
-        with tempfile.TemporaryDirectory() as folder:
-            made = Path(folder) / "requests.jsonl"
-            made.write_text("\n".join(made_requests()))
-            compare(made)
+    with requests(sys.argv[1:]) as file:
+        compare(file)

@@ -12,13 +12,12 @@ from __future__ import annotations
 
 import json
 import sys
-import tempfile
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from conversations import BLOCK_OF_REQUESTS, made_requests, recorded  # type: ignore[import-not-found]
+from conversations import BLOCK_OF_REQUESTS, recorded, requests  # type: ignore[import-not-found]
 from kvcache_sim.plan import build_execution_plan
 from kvcache_sim.policies import simulate_policy
 from kvcache_sim.trace import parse_trace_lines
@@ -77,10 +76,6 @@ def compare_sessions(path: Path) -> None:
 if __name__ == "__main__":
     if sys.argv[1] != "--hashed":
         compare_sessions(Path(sys.argv[1]))
-    elif len(sys.argv) > 2:
-        compare_hashed(Path(sys.argv[2]))
     else:
-        with tempfile.TemporaryDirectory() as folder:
-            made = Path(folder) / "requests.jsonl"
-            made.write_text("\n".join(made_requests()))
-            compare_hashed(made)
+        with requests(sys.argv[2:]) as file:
+            compare_hashed(file)

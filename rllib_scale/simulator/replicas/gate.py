@@ -247,7 +247,10 @@ def open_to(fleet, known, index, replica, weights):  # type: ignore[no-untyped-d
 
 @rare
 def room_at(fleet, replica, weights):  # type: ignore[no-untyped-def]
-    """The part of a replica's room that is the same for all calls whose agents are not active there."""
+    """The part of a replica's room that is the same for all calls whose agents are not active there.
+
+    Infinite without a gate, and -inf where the replica is reserved.
+    """
     here, now = fleet.replicas[replica], fleet.now[0]
     if now.gate <= 0.0:
         return math.inf
@@ -257,8 +260,8 @@ def room_at(fleet, replica, weights):  # type: ignore[no-untyped-def]
 
 
 @rare
-def room_less(fleet, call, here, weights):  # type: ignore[no-untyped-def]
-    """What a call adds to `room_at` of a replica like `here` that has no context of its agent, or a little more."""
+def call_room(fleet, call, here, weights):  # type: ignore[no-untyped-def]
+    """Upper bound of what a call adds to `room_at` of replicas like `here` that keep no context of its agent."""
     now, room = fleet.now[0], 1e-9 - (call.prompt - call.prefix_tokens) / here.kv_tokens
     if len(weights) > 0:
         new = here.more_per_new * _prefill(here, call.target, 0)

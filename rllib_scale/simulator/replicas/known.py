@@ -1,9 +1,9 @@
 """What a rule knows of the caches: a fleet that it reads in place of the real one, by `observation.caches`.
 
 exact: the real fleet. A number: caches, calls that run or wait and memory in use, read at intervals of this many
-seconds. own: what a router remembers of its prompts. It takes each to stay where it was sent, the last
-ones used first, as much as fits the memory; it is told of no end of a session, no eviction and no length of an answer,
-and sees no queue of a replica: all calls that it has sent there run.
+seconds. own: what a router remembers of its prompts. It takes each to stay where it was sent, the last ones used first,
+as much as fits the memory; it is told of no end of a session, no eviction and no length of an answer, and sees no queue
+of a replica: all calls that it has sent there run.
 
 A router on Ray Serve has the same memory, in the fleet that its rules read (`rllib_scale.simulator.replicas.router`).
 The gate counts what the router has sent, and has seen answered, whatever is known of the caches.

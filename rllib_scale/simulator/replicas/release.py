@@ -23,12 +23,12 @@ from rllib_scale.compiled import rare
 from rllib_scale.simulator.replicas.caches import found
 from rllib_scale.simulator.replicas.gate import (
     active_at,
+    call_room,
     fits,
     has_nothing_to_do,
     open_to,
     room_at,
     room_for,
-    room_less,
     weigh_replicas,
 )
 from rllib_scale.simulator.replicas.known import EXACT, OWN, count_calls, meet
@@ -133,10 +133,10 @@ def _is_open(fleet, known, index, gate, groups):  # type: ignore[no-untyped-def]
     for group in range(groups):
         first, most = fleet.replicas[group].first, fleet.replicas[group].most
         end = fleet.replicas[group + 1].first if group + 1 < groups else len(fleet.replicas)
-        less = room_less(fleet, call, fleet.replicas[first], gate)
-        if most + less >= 0.0:
+        own = call_room(fleet, call, fleet.replicas[first], gate)
+        if most + own >= 0.0:
             for replica in range(first, end):
-                if room_at(fleet, replica, gate) + less >= 0.0 and open_to(fleet, known, index, replica, gate):
+                if room_at(fleet, replica, gate) + own >= 0.0 and open_to(fleet, known, index, replica, gate):
                     return True
     return False
 
