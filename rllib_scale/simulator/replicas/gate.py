@@ -261,13 +261,12 @@ def room_at(fleet, replica, weights):  # type: ignore[no-untyped-def]
 
 @rare
 def call_room(fleet, call, here, weights):  # type: ignore[no-untyped-def]
-    """Upper bound of what a call adds to `room_at` of replicas like `here` that keep no context of its agent."""
+    """Upper bound of what a call adds to `room_at` of replicas like `here`, whatever their caches have of it."""
     now, room = fleet.now[0], 1e-9 - (call.prompt - call.prefix_tokens) / here.kv_tokens
     if len(weights) > 0:
-        new = here.more_per_new * _prefill(here, call.target, 0)
         own = weights[_TERMS + 2] * math.log1p(now.time - call.asked_s)
         own += weights[_TERMS + 4] * 10.0 * call.prompt / here.kv_tokens
-        room += (new if call.prefix == NONE else max(0.0, new)) + now.learned * own
+        room += max(0.0, here.more_per_new * _prefill(here, call.target, 0)) + now.learned * own
     return room
 
 

@@ -121,15 +121,11 @@ def _group(fleet, gate):  # type: ignore[no-untyped-def]
 
 @rare
 def _is_open(fleet, known, index, gate, groups):  # type: ignore[no-untyped-def]
-    """Whether a held call fits somewhere open: where its agent is active, has a context, or at another replica."""
+    """Whether a held call fits somewhere open: where its agent is active, or at another replica."""
     call = fleet.calls[index]
-    home, kept = active_at(fleet, call), known.agents[call.session, call.agent].kept
+    home = active_at(fleet, call)
     if home != NONE and open_to(fleet, known, index, home, gate):
         return True
-    while kept != NONE:
-        if open_to(fleet, known, index, known.kept[kept].replica, gate):
-            return True
-        kept = known.kept[kept].next
     for group in range(groups):
         first, most = fleet.replicas[group].first, fleet.replicas[group].most
         end = fleet.replicas[group + 1].first if group + 1 < groups else len(fleet.replicas)
